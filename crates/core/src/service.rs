@@ -26,7 +26,7 @@ use crate::iq::{IqTable, IqTarget};
 use crate::node::Node;
 use crate::shared_stanza::SharedStanza;
 
-/// A message or presence for a service.
+/// A message, a presence, or an IQ that is passed on, for a service.
 pub struct ServiceCtx<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
@@ -40,6 +40,9 @@ pub struct ServiceCtx<'a> {
     pub from: JidRef<'a>,
     /// The service, one of its items, or a resource of an item.
     pub to: JidRef<'a>,
+    /// Whether the handler may return [`Flow::Wait`] until there is room for the stanza. Not in the lane of a recipient: the
+    /// service may be waiting for that lane itself.
+    pub may_wait: bool,
     /// Effects to perform.
     pub effects: &'a mut Effects,
 }
@@ -74,6 +77,9 @@ pub struct Service {
     pub message: Option<Arc<dyn ServiceHandler>>,
     /// Its handler of presence.
     pub presence: Option<Arc<dyn ServiceHandler>>,
+    /// Its handler of requests to resources of items, and of responses: those of users to requests that the service has passed
+    /// on. Without it, the table has the requests, and responses are dropped.
+    pub relayed_iq: Option<Arc<dyn ServiceHandler>>,
     /// Rates of its senders.
     pub rates: ServiceRates,
     /// Whether it has handlers of requests to items.

@@ -330,6 +330,12 @@ impl FeatureBuilder<'_> {
         self.parts.service.presence = Some(Arc::new(handler));
     }
 
+    /// The handler of requests to resources of the service's items, instead of handlers for each kind, and of responses to
+    /// requests that the service has passed on.
+    pub fn service_relayed_iq(&mut self, handler: impl ServiceHandler + 'static) {
+        self.parts.service.relayed_iq = Some(Arc::new(handler));
+    }
+
     /// A form with more information about the feature's service (XEP-0128).
     pub fn service_disco_form(&mut self, form: DiscoForm) {
         self.parts.service.forms.push(form);

@@ -67,6 +67,7 @@ struct ServiceRegistration {
     iq: Vec<IqRegistration>,
     message: Option<Arc<dyn ServiceHandler>>,
     presence: Option<Arc<dyn ServiceHandler>>,
+    relayed_iq: Option<Arc<dyn ServiceHandler>>,
     rates: ServiceRates,
     forms: Vec<DiscoForm>,
 }
@@ -76,6 +77,7 @@ struct ServiceRegistration {
 pub(crate) struct ServiceHandlers {
     pub(crate) message: Option<Arc<dyn ServiceHandler>>,
     pub(crate) presence: Option<Arc<dyn ServiceHandler>>,
+    pub(crate) relayed_iq: Option<Arc<dyn ServiceHandler>>,
     pub(crate) forms: Vec<DiscoForm>,
 }
 
@@ -91,7 +93,10 @@ impl ServiceRegistrations {
         handlers: ServiceHandlers,
     ) -> Result<(), HostError> {
         let Some(spec) = spec else {
-            if handlers.message.is_some() || handlers.presence.is_some() || !handlers.forms.is_empty() {
+            let has_handlers = [&handlers.message, &handlers.presence, &handlers.relayed_iq]
+                .into_iter()
+                .any(Option::is_some);
+            if has_handlers || !handlers.forms.is_empty() {
                 let problem = "registers handlers or forms of a service; declare it under `service`";
                 return Err(HostError::Undeclared(feature, problem.to_owned()));
             }
@@ -104,9 +109,20 @@ impl ServiceRegistrations {
         let Some(jid) = jid else {
             return Err(HostError::InvalidServiceAddress(feature, written.to_owned()));
         };
-        let ServiceHandlers { message, presence, forms } = handlers;
+        let ServiceHandlers { message, presence, relayed_iq, forms } = handlers;
         let rates = ServiceRates::new(u32::try_from(options.int(RATE_OPTION)).unwrap_or(u32::MAX));
-        let service = ServiceRegistration { spec, feature, jid, disco, iq, message, presence, rates, forms };
+        let service = ServiceRegistration {
+            spec,
+            feature,
+            jid,
+            disco,
+            iq,
+            message,
+            presence,
+            relayed_iq,
+            rates,
+            forms,
+        };
         self.services.push(service);
         Ok(())
     }
@@ -127,8 +143,18 @@ impl ServiceRegistration {
         common: &[IqRegistration],
         common_disco: &[&'static str],
     ) -> Result<(Arc<Service>, DiscoInfo), HostError> {
-        let ServiceRegistration { spec, feature, jid, disco, iq: own, message, presence, rates, forms } =
-            self;
+        let ServiceRegistration {
+            spec,
+            feature,
+            jid,
+            disco,
+            iq: own,
+            message,
+            presence,
+            relayed_iq,
+            rates,
+            forms,
+        } = self;
         let items = [IqTarget::ServiceItem, IqTarget::ServiceItemResource];
         let has_items = own.iter().any(|(key, ..)| items.contains(&key.target));
         let mut iq = IqTable::default();
@@ -148,7 +174,7 @@ impl ServiceRegistration {
         let disco =
             DiscoInfo { identities: vec![spec.identity.clone()], features, forms, ..DiscoInfo::default() };
         let name = spec.identity.name;
-        let service = Service { feature, jid, name, iq, message, presence, rates, has_items };
+        let service = Service { feature, jid, name, iq, message, presence, relayed_iq, rates, has_items };
         Ok((Arc::new(service), disco))
     }
 }

@@ -3,7 +3,7 @@
 //! The order is the order of stream features, and inside a phase of a hook point it is the order of handlers: the
 //! place to look when two features interact. `golden/hook_order.txt` shows the result.
 //!
-//! Not implemented: `muc` and `pubsub`, which export the same kind of constant from their own crates.
+//! Features of other crates, such as `muc`, export the same kind of constant.
 //!
 //! # Pitfalls
 //!
@@ -39,6 +39,7 @@ pub static ALL: &[&Feature] = &[
     // Services: they answer at their own addresses.
     &crate::proxy65::FEATURE,
     &crate::upload::FEATURE,
+    &muc::FEATURE,
     // Before presence, which removes a session's presence when it ends.
     &crate::last_activity::FEATURE,
     // Implemented by the streams; it only announces and limits.

@@ -1,6 +1,6 @@
 //! Numbers of the kinds of envelopes that nodes exchange beside stanzas with their chain, session reports and invalidations.
 //!
-//! A number is part of the protocol between nodes; it is not used again for another meaning. 5 and 14 to 23 are free, and 7 is
+//! A number is part of the protocol between nodes; it is not used again for another meaning. 5 and 21 to 23 are free, and 7 is
 //! [`MULTICAST`] of the engine.
 
 use cluster::EnvelopeKind;
@@ -45,6 +45,8 @@ pub(crate) const SESSION_TAKEN: EnvelopeKind = EnvelopeKind::Engine(17);
 pub(crate) const SESSION_TAIL: EnvelopeKind = EnvelopeKind::Engine(18);
 /// Presence for an account whose session has moved to the receiver.
 pub(crate) const FORWARDED_PRESENCE: EnvelopeKind = EnvelopeKind::Engine(19);
+/// A stanza for an item of a service that the receiver owns.
+pub(crate) const SERVICE_STANZA: EnvelopeKind = EnvelopeKind::Engine(20);
 
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
@@ -69,6 +71,7 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         SESSION_TAKEN => "session taken",
         SESSION_TAIL => "session tail",
         FORWARDED_PRESENCE => "forwarded presence",
+        SERVICE_STANZA => "service stanza",
         other => other.as_str(),
     }
 }
@@ -100,6 +103,7 @@ mod tests {
             SESSION_TAKEN,
             SESSION_TAIL,
             FORWARDED_PRESENCE,
+            SERVICE_STANZA,
         ];
         assert_eq!(
             kinds.iter().filter_map(|kind| kind.to_byte()).collect::<std::collections::HashSet<_>>().len(),

@@ -45,7 +45,7 @@ use super::node_queries::{InboundQueries, NodeQueries};
 use super::presence_resync::{AccountPass, Resync};
 use super::session_transfer::SessionTransfers;
 use crate::ClusteredNode;
-use crate::envelope_kinds::{COPY, SESSION_REQUEST};
+use crate::envelope_kinds::{COPY, SERVICE_STANZA, SESSION_REQUEST};
 
 /// The node to which a stanza must go whose chain has not begun; none if this node acts as the home. `here`: whether it has
 /// sessions of the account.
@@ -259,6 +259,9 @@ impl ClusteredNode<'_> {
     pub(super) fn handle_return_of_own(&self, by: NodeId, envelope: &Envelope) {
         if envelope.header.kind == SESSION_REQUEST {
             return self.on_returned_session_request(by, envelope);
+        }
+        if envelope.header.kind == SERVICE_STANZA {
+            return self.return_service_stanza(envelope);
         }
         let path = match envelope.recipients.first() {
             Some(Recipient::Address(to)) if envelope.header.kind == EnvelopeKind::RunChain => {

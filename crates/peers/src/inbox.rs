@@ -22,8 +22,8 @@ use super::home::read_stanza;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{
     COPY, FORWARDED_PRESENCE, MESSAGE_STORED, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED,
-    PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER, PUSH, RESYNC, SESSION_REFUSAL, SESSION_REQUEST,
-    SESSION_STATE, SESSION_TAIL, SESSION_TAKEN, USAGE_REPORT,
+    PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER, PUSH, RESYNC, SERVICE_STANZA, SESSION_REFUSAL,
+    SESSION_REQUEST, SESSION_STATE, SESSION_TAIL, SESSION_TAKEN, USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
@@ -228,6 +228,7 @@ impl Inbox for ClusterInbox {
                 node.receive_in_lane(key, from, envelope);
             }
             MULTICAST => node.receive_multicast(from, envelope),
+            SERVICE_STANZA => node.receive_service_stanza(from, &envelope),
             SESSION_STATE => node.on_session_state(from, envelope),
             SESSION_TAIL => node.on_session_tail(from, envelope),
             EnvelopeKind::SessionReport

@@ -13,6 +13,7 @@
 //! * `due_presence`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
 //!   that are gone.
 //! * `session_transfer`: sessions that move to the node where their client resumes the stream.
+//! * `service_stanzas`: stanzas for an item of a service, such as a room, to the node that owns it.
 //! * `invalidation`: changes of accounts; `node_queries`: questions of administration to other nodes; `notices`: messages of features;
 //!   `usage_reports`: what clients have used up of limits.
 //!
@@ -39,6 +40,7 @@ mod peer_sessions;
 mod presence_of_account;
 mod presence_resync;
 mod routing;
+mod service_stanzas;
 mod session_transfer;
 mod usage_reports;
 

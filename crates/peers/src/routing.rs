@@ -262,6 +262,10 @@ impl PeerRouting for PeerRouter {
         self.on(node).send_notice(host, name, content);
     }
 
+    fn forward_service_stanza(&self, node: &Arc<Node>, stanza: &SharedStanza, to: JidRef<'_>) -> bool {
+        self.on(node).forward_service_stanza(stanza, to)
+    }
+
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>) {
         self.on(node).report_stored_message(owner);
     }

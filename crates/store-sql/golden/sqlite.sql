@@ -14,6 +14,12 @@ CREATE INDEX profile_name ON profile (domain, name_key, owner);
 
 CREATE INDEX profile_nick ON profile (domain, nick_key, owner);
 
+CREATE INDEX room_creator ON room (creator);
+
+CREATE INDEX room_listed ON room (service, public, room);
+
+CREATE INDEX room_service ON room (service, room);
+
 CREATE TABLE account (
     id             INTEGER PRIMARY KEY,
     domain         INTEGER NOT NULL,
@@ -71,6 +77,22 @@ CREATE TABLE profile (
     last_name  TEXT NOT NULL,
     nick       TEXT NOT NULL,
     email      TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE room (
+    room    INTEGER PRIMARY KEY,
+    service INTEGER NOT NULL,
+    creator INTEGER NOT NULL,
+    public  INTEGER NOT NULL,
+    title   TEXT NOT NULL,
+    state   BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE room_message (
+    room    INTEGER NOT NULL,
+    id      BLOB NOT NULL,
+    message BLOB NOT NULL,
+    PRIMARY KEY (room, id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE roster (

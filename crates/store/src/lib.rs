@@ -42,6 +42,8 @@ macro_rules! storage_needs {
             user_search in user_search: UserSearch;
             /// Last activity.
             last_seen in last_seen: LastSeen;
+            /// Persistent rooms.
+            rooms in rooms: Rooms;
         }
     };
 }
@@ -60,6 +62,7 @@ pub mod memory;
 pub mod observed;
 pub mod offline;
 mod page;
+pub mod rooms;
 pub mod roster;
 pub mod separate_auth;
 pub mod server_kv;
@@ -80,6 +83,7 @@ pub use last_seen::{LastActivity, LastSeen};
 pub use logins::{AccountSecrets, Login, LoginAttempt, Logins, ProofFn};
 pub use offline::{AppendOutcome, Offline, OfflineMessage, Quota, QuotaUsage, StoredMessage};
 pub use page::{Page, Paged};
+pub use rooms::{ListedRoom, RoomHistoryEntry, RoomRecord, Rooms, StoredRoom};
 pub use roster::{
     BulkItem, BulkRoster, Roster, RosterEntry, RosterItem, RosterSize, RosterSnapshot, RosterUpdate,
     RosterUpdateFn, RosterUpdateOutcome, Subscription,

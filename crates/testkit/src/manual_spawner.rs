@@ -3,7 +3,9 @@
 //! Not implemented: threads and timers. A test may only wait for the memory store.
 
 use std::future::Future;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 use base::lock::LeafMutex;
 use base::spawn::{BoxFuture, Spawner};
@@ -13,16 +15,50 @@ const ROUNDS: usize = 1_000;
 /// Rounds after which a task that may wait for clients counts as waiting.
 const ROUNDS_TO_WAIT: usize = 16;
 
+/// Names of tasks that live as long as their state and wait for messages in between: they are complete while nothing wakes
+/// them.
+const LONG_LIVED: [&str; 1] = ["room"];
+
 /// Tasks that wait for [`ManualSpawner::run`].
 #[derive(Default)]
 pub struct ManualSpawner {
-    tasks: LeafMutex<Vec<BoxFuture<'static, ()>>>,
+    tasks: LeafMutex<Vec<ManualTask>>,
     may_wait: bool,
 }
 
+struct ManualTask {
+    future: BoxFuture<'static, ()>,
+    is_long_lived: bool,
+    woken: Arc<WokenFlag>,
+}
+
+/// Whether a task was woken since it was polled.
+struct WokenFlag(AtomicBool);
+
+impl Wake for WokenFlag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl ManualTask {
+    fn poll(&mut self) -> Poll<()> {
+        self.woken.0.store(false, Ordering::Relaxed);
+        let waker = Waker::from(self.woken.clone());
+        self.future.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+
+    /// Whether it only waits for messages.
+    fn is_resting(&self) -> bool {
+        self.is_long_lived && !self.woken.0.load(Ordering::Relaxed)
+    }
+}
+
 impl Spawner for ManualSpawner {
-    fn spawn(&self, _what: &'static str, task: BoxFuture<'static, ()>) {
-        self.tasks.lock().push(task);
+    fn spawn(&self, what: &'static str, task: BoxFuture<'static, ()>) {
+        let woken = Arc::new(WokenFlag(AtomicBool::new(true)));
+        let is_long_lived = LONG_LIVED.contains(&what);
+        self.tasks.lock().push(ManualTask { future: task, is_long_lived, woken });
     }
 
     fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
@@ -55,19 +91,16 @@ impl ManualSpawner {
         assert!(self.may_wait, "a task never finishes");
     }
 
-    /// Whether no task is left.
+    /// Whether no task is left, except for those that wait for messages.
     pub fn is_idle(&self) -> bool {
-        self.tasks.lock().is_empty()
+        self.tasks.lock().iter().all(ManualTask::is_resting)
     }
 
     /// Polls every task once.
     pub fn step(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock());
-        let mut cx = Context::from_waker(Waker::noop());
-        let left: Vec<_> = tasks
-            .into_iter()
-            .filter_map(|mut t| t.as_mut().poll(&mut cx).is_pending().then_some(t))
-            .collect();
+        let left: Vec<_> =
+            tasks.into_iter().filter_map(|mut task| task.poll().is_pending().then_some(task)).collect();
         self.tasks.lock().splice(0..0, left);
     }
 

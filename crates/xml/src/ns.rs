@@ -216,6 +216,8 @@ namespaces! {
     MucOwner = "http://jabber.org/protocol/muc#owner",
     /// XEP-0045.
     MucAdmin = "http://jabber.org/protocol/muc#admin",
+    /// XEP-0307.
+    MucUnique = "http://jabber.org/protocol/muc#unique",
     /// XEP-0249.
     Conference = "jabber:x:conference",
     /// XEP-0421.

@@ -7,22 +7,22 @@
 use std::sync::Arc;
 
 use jid::JidRef;
-use stanza::{StanzaCondition, StanzaError, StanzaKind};
+use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
 
 use super::iq_dispatch::RoutedIq;
-use super::{Continuation, ResumedChain, RoutingWork};
+use super::{Continuation, ResumedChain, RoutingWork, StanzaOrigin};
 use crate::effect::Effects;
 use crate::hooks::{DeferredDecision, Flow, OnFailure, StopReason};
 use crate::host::Host;
-use crate::metrics::StanzaSource;
-use crate::metrics::kind_name;
+use crate::iq::IqTarget;
+use crate::metrics::{StanzaSource, kind_name};
 use crate::node::Node;
 use crate::service::{Service, ServiceCtx};
 use crate::shared_stanza::SharedStanza;
 
 impl Node {
-    /// Handles a stanza to the address of a service or of one of its items.
-    pub(super) fn handle_service_stanza(
+    /// Handles a stanza to the address of a service or of one of its items. In a cluster, the node that owns the item does.
+    pub fn handle_service_stanza(
         self: &Arc<Self>,
         (host, service): (&Arc<Host>, &Arc<Service>),
         stanza: SharedStanza,
@@ -33,7 +33,10 @@ impl Node {
         let kind = stanza.kind();
         self.metrics.service_stanzas.inc([service.feature, kind_name(kind)]);
         let target = Service::target(to);
-        if !service.try_take_rate(self, from) {
+        // Who leaves must not stay in sight, and an answer is not its sender's idea: others could use up the rate with requests.
+        let is_free = matches!(kind, StanzaKind::Presence(PresenceType::Unavailable))
+            || matches!(kind, StanzaKind::Iq(_)) && !kind.is_request();
+        if !is_free && !service.try_take_rate(self, from) {
             self.metrics.service_stanzas_limited.inc([service.feature, kind_name(kind)]);
             if !matches!(kind, StanzaKind::Presence(_)) {
                 let error =
@@ -42,9 +45,16 @@ impl Node {
             }
             return;
         }
+        // What another node has passed on is handled here, also if this one sees another owner.
+        let peers = self.peers().filter(|_| service.has_items && work.origin != StanzaOrigin::Peer);
+        if peers.is_some_and(|peers| peers.forward_service_stanza(self, &stanza, to)) {
+            return;
+        }
+        let is_relayed = target == IqTarget::ServiceItemResource || !kind.is_request();
         let handler = match kind {
+            StanzaKind::Iq(_) if is_relayed && service.relayed_iq.is_some() => &service.relayed_iq,
             StanzaKind::Iq(_) => {
-                // A response answers no request: services do not send any.
+                // A response answers no request: services without relayed ones do not send any.
                 if kind.is_request() {
                     let request = RoutedIq {
                         host,
@@ -70,8 +80,17 @@ impl Node {
             return;
         };
         let mut effects = Effects::default();
-        let mut ctx =
-            ServiceCtx { node: self, host, service, stanza: &stanza, from, to, effects: &mut effects };
+        let may_wait = !work.origin.is_in_lane();
+        let mut ctx = ServiceCtx {
+            node: self,
+            host,
+            service,
+            stanza: &stanza,
+            from,
+            to,
+            may_wait,
+            effects: &mut effects,
+        };
         let flow = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler.handle(&mut ctx)));
         let flow = flow.unwrap_or_else(|_| {
             tracing::error!(service = service.feature, "a handler of a service panicked");
@@ -85,8 +104,7 @@ impl Node {
                 work.pending.push(Box::pin(async move {
                     let outcome = later.outcome().await;
                     let continuation = Continuation::Service { stanza, from, to, flow: outcome.flow };
-                    let effects = outcome.effects.in_lanes(StanzaSource::Service);
-                    ResumedChain { effects, continuation }
+                    ResumedChain { effects: outcome.effects.in_lanes(StanzaSource::Service), continuation }
                 }));
             }
             flow => self.apply_service_flow(&stanza, from, to, flow, work),

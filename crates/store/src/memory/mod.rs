@@ -15,6 +15,7 @@ mod blocklists;
 mod last_seen;
 mod logins;
 mod offline;
+mod rooms;
 mod roster;
 mod server_kv;
 mod tokens;
@@ -52,6 +53,7 @@ struct MemoryState {
     addresses: Vec<Jid>,
     accounts: BTreeMap<AddressId, AccountEntry>,
     server_kv: HashMap<Box<str>, Vec<u8>>,
+    rooms: rooms::RoomEntries,
 }
 
 struct AccountEntry {

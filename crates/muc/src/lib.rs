@@ -1,0 +1,141 @@
+//! Rooms: Multi-User Chat (XEP-0045 1.35.5) as a service of its own address.
+//!
+//! One task for each room that is in use (`room_task.rs`) owns a state machine without I/O (`room/mod.rs`): a stanza gives
+//! effects, which the task performs before the next stanza. A message to all occupants is one multicast.
+//!
+//! # Pitfalls
+//!
+//! Every occupant must see the same order, so nothing of a room is sent from outside its task.
+
+mod answer_channel;
+mod commands;
+mod options;
+mod privileges;
+mod room;
+mod room_directory;
+mod room_ownership;
+mod room_task;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use feature_api::disco::DiscoIdentity;
+use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
+use feature_api::service::ServiceSpec;
+use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
+use throng_core::service::ServiceCtx;
+use xml::Ns;
+
+use self::options::ServiceOptions;
+use self::service::RoomService;
+
+/// Multi-User Chat.
+pub static FEATURE: Feature = Feature {
+    name: "muc",
+    summary: "Rooms for conversations of many users.",
+    specs: &[
+        Spec {
+            name: "XEP-0045",
+            title: "Multi-User Chat",
+            version: "1.35.5",
+            not_implemented: "section 17.1.1: queries of allowable traffic",
+        },
+        Spec {
+            name: "XEP-0307",
+            title: "Unique Room Names for Multi-User Chat",
+            version: "0.1",
+            not_implemented: "",
+        },
+        Spec {
+            name: "XEP-0410",
+            title: "MUC Self-Ping (Schrödinger's Chat)",
+            version: "1.1.0",
+            not_implemented: "",
+        },
+        Spec {
+            name: "XEP-0421",
+            title: "Occupant identifiers for semi-anonymous MUCs",
+            version: "1.0.1",
+            not_implemented: "",
+        },
+        Spec {
+            name: "XEP-0425",
+            title: "Moderated Message Retraction",
+            version: "0.3.0",
+            not_implemented: "",
+        },
+        Spec { name: "XEP-0486", title: "MUC Avatars", version: "0.1.0", not_implemented: "" },
+        Spec { name: "XEP-0500", title: "MUC Slow Mode", version: "0.1.0", not_implemented: "" },
+        Spec { name: "XEP-0502", title: "MUC Activity Indicator", version: "0.1.0", not_implemented: "" },
+    ],
+    disco: &[
+        DiscoFeature::Service(Ns::Muc.as_str()),
+        DiscoFeature::Service(Ns::MucUnique.as_str()),
+        DiscoFeature::Service(Ns::OccupantId.as_str()),
+        DiscoFeature::Service(Ns::Rsm.as_str()),
+        DiscoFeature::Service(Ns::VCardTemp.as_str()),
+    ],
+    service: Some(&ServiceSpec {
+        identity: DiscoIdentity { category: "conference", kind: "text", name: "Rooms" },
+    }),
+    iq: IQ,
+    declarations: commands::COMMANDS,
+    options: options::OPTIONS,
+    build,
+    ..Feature::EMPTY
+};
+
+const ROOMS: IqKey = IqKey::get(IqTarget::Service, Ns::DiscoItems, "query");
+const UNIQUE: IqKey = IqKey::get(IqTarget::Service, Ns::MucUnique, "unique");
+/// Requests to a room, which its task answers.
+const ROOM_REQUESTS: &[IqKey] = &[
+    IqKey::get(IqTarget::ServiceItem, Ns::DiscoInfo, "query"),
+    IqKey::get(IqTarget::ServiceItem, Ns::DiscoItems, "query"),
+    IqKey::get(IqTarget::ServiceItem, Ns::MucAdmin, "query"),
+    IqKey::set(IqTarget::ServiceItem, Ns::MucAdmin, "query"),
+    IqKey::get(IqTarget::ServiceItem, Ns::MucOwner, "query"),
+    IqKey::set(IqTarget::ServiceItem, Ns::MucOwner, "query"),
+    IqKey::get(IqTarget::ServiceItem, Ns::Register, "query"),
+    IqKey::set(IqTarget::ServiceItem, Ns::Register, "query"),
+    IqKey::get(IqTarget::ServiceItem, Ns::VCardTemp, "vCard"),
+    IqKey::set(IqTarget::ServiceItem, Ns::VCardTemp, "vCard"),
+    IqKey::get(IqTarget::ServiceItem, Ns::Ping, "ping"),
+    IqKey::set(IqTarget::ServiceItem, Ns::Moderate, "moderate"),
+];
+const IQ: &[IqKey] = &{
+    let mut all = [ROOMS; ROOM_REQUESTS.len() + 2];
+    all[1] = UNIQUE;
+    let mut at = 0;
+    while at < ROOM_REQUESTS.len() {
+        all[at + 2] = ROOM_REQUESTS[at];
+        at += 1;
+    }
+    all
+};
+
+fn build(builder: &mut FeatureBuilder<'_>) {
+    let options = match ServiceOptions::read(builder.options) {
+        Ok(options) => options,
+        Err((key, problem)) => return builder.refuse_option(key, problem),
+    };
+    let service = builder.shared_state(|| RoomService::new(builder.domain, options.clone()));
+    service.shared.set_options(options);
+    for key in ROOM_REQUESTS {
+        let service = service.clone();
+        builder.iq(*key, move |request: &mut IqRequest<'_>| service.handle_request(request, key.set));
+    }
+    let of_list = service.clone();
+    builder.iq(ROOMS, move |request: &mut IqRequest<'_>| {
+        of_list.list_rooms(request).unwrap_or_else(IqFlow::error)
+    });
+    builder.iq(UNIQUE, |_: &mut IqRequest<'_>| {
+        IqFlow::result(|w| {
+            w.start_ns("unique", Ns::MucUnique).text(&base::id::random_id().to_lowercase()).end();
+        })
+    });
+    commands::build(builder, &service);
+    let (of_messages, of_presence, of_iq) = (service.clone(), service.clone(), service);
+    builder.service_message(move |ctx: &mut ServiceCtx<'_>| of_messages.handle_stanza(ctx));
+    builder.service_presence(move |ctx: &mut ServiceCtx<'_>| of_presence.handle_stanza(ctx));
+    builder.service_relayed_iq(move |ctx: &mut ServiceCtx<'_>| of_iq.handle_stanza(ctx));
+}

@@ -1,0 +1,370 @@
+//! Lists and changes of roles and affiliations: XEP-0045 1.35.5, sections 8 (moderators), 9 (administrators) and 10.3 to 10.8
+//! (owners).
+//!
+//! A request is applied completely or not at all (sections 8.5, 9.2 and others).
+
+use std::collections::BTreeMap;
+
+use jid::Jid;
+use stanza::{StanzaCondition, StanzaError};
+use throng_core::SharedStanza;
+use throng_core::iq::IqAnswer;
+use xml::{Ns, TreeNode, Writer};
+
+use super::presence::OccupantChange;
+use super::{Room, RoomCtx, RoomRequest};
+use crate::privileges::{Affiliation, RoomRole};
+
+/// Changes of one request: each is announced to all occupants.
+const MAX_ITEMS: usize = 100;
+/// Bytes of all affiliations with their reasons and nicknames: the state of a room is stored as a whole.
+const MAX_AFFILIATION_BYTES: usize = 1 << 20;
+/// Longest reason, in bytes.
+const MAX_REASON_BYTES: usize = 1024;
+
+/// An item of a request, resolved and checked.
+enum PrivilegeChange {
+    RoomRole { nick: String, role: RoomRole, reason: Option<String> },
+    Affiliation { user: Jid, affiliation: Affiliation, nick: Option<String>, reason: Option<String> },
+}
+
+/// The requester of a change.
+struct Actor {
+    user: Jid,
+    affiliation: Affiliation,
+    role: RoomRole,
+    nick: Option<String>,
+}
+
+impl Room {
+    /// A request of `muc#admin`.
+    pub(super) fn admin_request(&mut self, ctx: &mut RoomCtx<'_>, request: &RoomRequest<'_>) -> IqAnswer {
+        let items: Vec<TreeNode<'_>> =
+            request.payload.child_elements().filter(|child| child.is("item", Ns::MucAdmin)).collect();
+        if items.is_empty() {
+            return Err(StanzaCondition::BadRequest.into());
+        }
+        if items.len() > MAX_ITEMS {
+            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many changes at a time"));
+        }
+        let actor = self.actor(ctx, request.from);
+        if !request.is_set {
+            return match items.as_slice() {
+                [item] => self.list(&actor, *item),
+                _ => Err(StanzaCondition::BadRequest.into()),
+            };
+        }
+        let changes: Vec<PrivilegeChange> =
+            items.into_iter().map(|item| self.read_change(&actor, item)).collect::<Result<_, _>>()?;
+        self.check_owners_remain(&changes)?;
+        let adds = |change: &&PrivilegeChange| match change {
+            PrivilegeChange::Affiliation { user, affiliation, .. } => {
+                *affiliation != Affiliation::None && !self.affiliations.contains(user)
+            }
+            PrivilegeChange::RoomRole { .. } => false,
+        };
+        self.check_affiliation_capacity(changes.iter().filter(adds).count())?;
+        for change in changes {
+            match change {
+                PrivilegeChange::RoomRole { nick, role, reason } => {
+                    self.change_role(ctx, &nick, role, actor.nick.as_deref(), reason.as_deref());
+                }
+                PrivilegeChange::Affiliation { user, affiliation, nick, reason } => self.change_affiliation(
+                    ctx,
+                    &user,
+                    affiliation,
+                    nick.as_deref(),
+                    actor.nick.as_deref(),
+                    reason.as_deref(),
+                ),
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn actor(&self, ctx: &RoomCtx<'_>, from: &Jid) -> Actor {
+        let occupant = self.occupants.of_session(from);
+        // A moderator may act from any session of the user (section 8: the bare address decides).
+        let of_user =
+            || self.occupants.iter().filter(|one| one.user.as_ref() == from.bare()).map(|one| one.role).max();
+        Actor {
+            user: from.bare().to_jid(),
+            affiliation: self.affiliation(ctx, from.bare()),
+            role: occupant.map(|one| one.role).or_else(of_user).unwrap_or(RoomRole::None),
+            nick: occupant.map(|one| one.nick().to_owned()),
+        }
+    }
+
+    /// Sections 8.5, 9.2, 9.5, 9.8, 10.5 and 10.8: a list.
+    fn list(&self, actor: &Actor, item: TreeNode<'_>) -> IqAnswer {
+        let (affiliation, role) = (item.attr("affiliation"), item.attr("role"));
+        let mut out = Vec::with_capacity(512);
+        let mut w = Writer::new(&mut out);
+        w.start_ns("query", Ns::MucAdmin);
+        match (affiliation.as_deref(), role.as_deref()) {
+            (Some(name), None) => {
+                let listed = Affiliation::from_name(name).filter(|one| *one != Affiliation::None);
+                let listed = listed.ok_or(StanzaCondition::BadRequest)?;
+                let may = match listed {
+                    Affiliation::Outcast => actor.affiliation.is_privileged(),
+                    Affiliation::Member => self.config.permits_member_list(actor.affiliation, actor.role),
+                    // In semi-anonymous rooms, only owners retrieve these lists.
+                    _ => {
+                        actor.affiliation == Affiliation::Owner
+                            || self.config.non_anonymous
+                                && self.config.permits_member_list(actor.affiliation, actor.role)
+                    }
+                };
+                if !may {
+                    return Err(StanzaCondition::Forbidden.into());
+                }
+                for (user, entry) in self.affiliations.with(listed) {
+                    w.start("item").attr("affiliation", listed.as_str()).attr("jid", user.as_str());
+                    w.attr_opt("nick", entry.nick.as_deref());
+                    if let Some(reason) = &entry.reason {
+                        w.text_element("reason", reason);
+                    }
+                    w.end();
+                }
+            }
+            (None, Some(name)) => {
+                let listed = RoomRole::from_name(name).filter(|one| *one != RoomRole::None);
+                let listed = listed.ok_or(StanzaCondition::BadRequest)?;
+                let may = match listed {
+                    RoomRole::Moderator => actor.affiliation.is_privileged(),
+                    _ => actor.role == RoomRole::Moderator || actor.affiliation.is_privileged(),
+                };
+                if !may {
+                    return Err(StanzaCondition::Forbidden.into());
+                }
+                for one in self.occupants.iter().filter(|one| one.role == listed) {
+                    w.start("item").attr("affiliation", self.affiliations.of(one.user.as_ref()).as_str());
+                    w.attr_opt("jid", one.sessions.last().map(|session| session.jid.as_str()));
+                    w.attr("nick", one.nick()).attr("role", listed.as_str()).end();
+                }
+            }
+            _ => return Err(StanzaCondition::BadRequest.into()),
+        }
+        w.end();
+        Ok(out)
+    }
+
+    fn read_change(&self, actor: &Actor, item: TreeNode<'_>) -> Result<PrivilegeChange, StanzaError> {
+        let reason = item.child("reason", Ns::MucAdmin).map(|reason| reason.text().into_owned());
+        let reason = reason.filter(|reason| !reason.is_empty() && reason.len() <= MAX_REASON_BYTES);
+        match (item.attr("role"), item.attr("affiliation")) {
+            (Some(role), None) => {
+                let role = RoomRole::from_name(&role).ok_or(StanzaCondition::BadRequest)?;
+                let nick = item.attr("nick").ok_or(StanzaCondition::BadRequest)?.into_owned();
+                self.check_role_change(actor, &nick, role)?;
+                Ok(PrivilegeChange::RoomRole { nick, role, reason })
+            }
+            (None, Some(affiliation)) => {
+                let affiliation = Affiliation::from_name(&affiliation).ok_or(StanzaCondition::BadRequest)?;
+                let nick = item.attr("nick").map(|nick| nick.into_owned());
+                // Only administrators learn whether a nickname or an address is known.
+                if !actor.affiliation.is_privileged() {
+                    return Err(StanzaCondition::Forbidden.into());
+                }
+                let user = match (item.attr("jid"), &nick) {
+                    (Some(jid), _) => {
+                        Jid::parse(&jid).map_err(|_| StanzaCondition::JidMalformed)?.bare().to_jid()
+                    }
+                    (None, Some(nick)) => {
+                        self.occupants.get(nick).ok_or(StanzaCondition::ItemNotFound)?.user.clone()
+                    }
+                    (None, None) => return Err(StanzaCondition::BadRequest.into()),
+                };
+                let nick = nick.filter(|_| item.attr("jid").is_some());
+                self.check_affiliation_change(actor, &user, affiliation)?;
+                if let Some(nick) = &nick
+                    && affiliation >= Affiliation::Member
+                {
+                    self.check_nick(&user, nick)?;
+                }
+                Ok(PrivilegeChange::Affiliation { user, affiliation, nick, reason })
+            }
+            // Section 16.4: both, or neither.
+            _ => Err(StanzaCondition::BadRequest.into()),
+        }
+    }
+
+    /// Sections 8.2 to 8.4, 9.6 and 9.7.
+    fn check_role_change(&self, actor: &Actor, nick: &str, role: RoomRole) -> Result<(), StanzaError> {
+        if actor.role != RoomRole::Moderator && !actor.affiliation.is_privileged() {
+            return Err(StanzaCondition::Forbidden.into());
+        }
+        let target = self.occupants.get(nick).ok_or(StanzaCondition::ItemNotFound)?;
+        let affiliation = self.affiliations.of(target.user.as_ref());
+        // Only administrators grant and revoke the role of moderator.
+        let concerns_moderators =
+            role == RoomRole::Moderator || target.role == RoomRole::Moderator && role != RoomRole::None;
+        if concerns_moderators && !actor.affiliation.is_privileged() {
+            return Err(StanzaCondition::Forbidden.into());
+        }
+        let not_allowed = |text| Err(StanzaError::new(StanzaCondition::NotAllowed).text(text));
+        match role {
+            RoomRole::None if target.user == actor.user => {
+                Err(StanzaError::new(StanzaCondition::Conflict).text("you cannot kick yourself"))
+            }
+            RoomRole::None if affiliation.is_privileged() && affiliation > actor.affiliation => {
+                not_allowed("a user with a higher affiliation cannot be kicked")
+            }
+            RoomRole::None | RoomRole::Moderator => Ok(()),
+            RoomRole::Visitor | RoomRole::Participant if affiliation.is_privileged() => {
+                not_allowed("the role of owners and administrators cannot be revoked")
+            }
+            RoomRole::Visitor | RoomRole::Participant => Ok(()),
+        }
+    }
+
+    /// Sections 9.1 to 9.4 and 10.3 to 10.7; the actor is an administrator or owner.
+    fn check_affiliation_change(
+        &self,
+        actor: &Actor,
+        user: &Jid,
+        affiliation: Affiliation,
+    ) -> Result<(), StanzaError> {
+        let current = self.affiliations.of(user.as_ref());
+        if affiliation == Affiliation::Outcast {
+            if *user == actor.user {
+                return Err(StanzaError::new(StanzaCondition::Conflict).text("you cannot ban yourself"));
+            }
+            if current.is_privileged()
+                && current >= actor.affiliation
+                && actor.affiliation != Affiliation::Owner
+            {
+                let text = "a user with a higher affiliation cannot be banned";
+                return Err(StanzaError::new(StanzaCondition::NotAllowed).text(text));
+            }
+            return Ok(());
+        }
+        let concerns_owners = affiliation.is_privileged() || current.is_privileged();
+        if concerns_owners && actor.affiliation != Affiliation::Owner {
+            return Err(StanzaCondition::Forbidden.into());
+        }
+        Ok(())
+    }
+
+    /// Sections 10.2, 10.4 and 10.5: a room has an owner.
+    fn check_owners_remain(&self, changes: &[PrivilegeChange]) -> Result<(), StanzaError> {
+        let mut after = BTreeMap::new();
+        for change in changes {
+            if let PrivilegeChange::Affiliation { user, affiliation, .. } = change {
+                after.insert(user, *affiliation);
+            }
+        }
+        let mut owners = self.affiliations.owners();
+        for (user, affiliation) in after {
+            owners -= usize::from(self.affiliations.of(user.as_ref()) == Affiliation::Owner);
+            owners += usize::from(affiliation == Affiliation::Owner);
+        }
+        if owners == 0 && self.affiliations.owners() > 0 {
+            return Err(StanzaError::new(StanzaCondition::Conflict).text("a room must have an owner"));
+        }
+        Ok(())
+    }
+
+    /// Whether the lists have capacity for this number of further users.
+    pub(super) fn check_affiliation_capacity(&self, more: usize) -> Result<(), StanzaError> {
+        let has_room = self.affiliations.len() + more <= self.limits().affiliations
+            && self.affiliations.bytes() <= MAX_AFFILIATION_BYTES;
+        if more == 0 || has_room {
+            return Ok(());
+        }
+        let text = "the lists of this room have reached their maximum length";
+        Err(StanzaError::new(StanzaCondition::ResourceConstraint).text(text))
+    }
+
+    /// Applies a role; `None` removes the occupant.
+    pub(super) fn change_role(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        nick: &str,
+        role: RoomRole,
+        actor: Option<&str>,
+        reason: Option<&str>,
+    ) {
+        let change = OccupantChange { actor, reason, ..Default::default() };
+        if role == RoomRole::None {
+            let change = OccupantChange { is_unavailable: true, codes: &[307], ..change };
+            return self.remove_occupant(ctx, nick, &change);
+        }
+        if let Some(occupant) = self.occupants.get_mut(nick) {
+            occupant.role = role;
+        }
+        if let Some(occupant) = self.occupants.get(nick) {
+            self.announce(ctx, occupant, &change);
+        }
+    }
+
+    /// Applies an affiliation, with its consequences for the occupants of the user.
+    pub(super) fn change_affiliation(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        user: &Jid,
+        affiliation: Affiliation,
+        nick: Option<&str>,
+        actor: Option<&str>,
+        reason: Option<&str>,
+    ) {
+        let before = self.affiliations.set(user, affiliation, nick, reason);
+        self.is_changed = true;
+        let change = OccupantChange { actor, reason, ..Default::default() };
+        let is_domain = user.local().is_none();
+        let nicks: Vec<String> = if is_domain && affiliation == Affiliation::Outcast {
+            let banned = |user: &Jid| self.affiliations.of(user.as_ref()) == Affiliation::Outcast;
+            self.occupants.iter().filter(|one| banned(&one.user)).map(|one| one.nick().to_owned()).collect()
+        } else {
+            self.occupants.nicks_of_user(user)
+        };
+        if nicks.is_empty() {
+            return self.announce_absent(ctx, user, affiliation, reason);
+        }
+        for nick in nicks {
+            let code = match affiliation {
+                Affiliation::Outcast => Some(&[301]),
+                Affiliation::None if self.config.members_only => Some(&[321]),
+                _ => None,
+            };
+            if let Some(codes) = code {
+                let change = OccupantChange { is_unavailable: true, codes, ..change };
+                self.remove_occupant(ctx, &nick, &change);
+                continue;
+            }
+            let moderated = self.config.moderated;
+            if let Some(occupant) = self.occupants.get_mut(&nick) {
+                let default = affiliation.default_role(moderated);
+                let loses_role = before.is_privileged() && !affiliation.is_privileged();
+                if loses_role || default > occupant.role {
+                    occupant.role = default;
+                }
+            }
+            if let Some(occupant) = self.occupants.get(&nick) {
+                self.announce(ctx, occupant, &change);
+            }
+        }
+    }
+
+    /// Sections 9.3, 9.4 and others: occupants learn about the affiliation of a user who is not in the room.
+    fn announce_absent(
+        &self,
+        ctx: &mut RoomCtx<'_>,
+        user: &Jid,
+        affiliation: Affiliation,
+        reason: Option<&str>,
+    ) {
+        let id = (ctx.new_id)();
+        let stanza = SharedStanza::build(|w| {
+            w.start("message").attr("from", self.jid.as_str()).attr("id", &id);
+            w.start_ns("x", Ns::MucUser);
+            w.start("item").attr("affiliation", affiliation.as_str()).attr("jid", user.as_str());
+            w.attr("role", RoomRole::None.as_str());
+            if let Some(reason) = reason {
+                w.text_element("reason", reason);
+            }
+            w.end().end().end();
+        });
+        ctx.multicast(stanza, &self.jid, self.occupants.sessions_of(|one| self.sees_addresses(one.role)));
+    }
+}

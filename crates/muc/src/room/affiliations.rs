@@ -1,0 +1,152 @@
+//! Affiliations of users with a room: XEP-0045 1.35.5, section 5.2; reserved nicknames: sections 7.10 and 7.12.
+
+use std::collections::BTreeMap;
+
+use jid::{Jid, JidRef};
+
+use crate::privileges::Affiliation;
+
+/// The affiliation of one user or, for a ban, of a whole domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AffiliationEntry {
+    /// Never `None`.
+    pub(crate) affiliation: Affiliation,
+    /// Reserved nickname.
+    pub(crate) nick: Option<Box<str>>,
+    pub(crate) reason: Option<Box<str>>,
+}
+
+/// All affiliations.
+#[derive(Debug, Default)]
+pub(crate) struct Affiliations {
+    entries: BTreeMap<Jid, AffiliationEntry>,
+    user_by_nick: BTreeMap<Box<str>, Jid>,
+    owners: usize,
+    bytes: usize,
+}
+
+/// What an entry counts.
+fn entry_bytes(user: &Jid, entry: &AffiliationEntry) -> usize {
+    let text = |one: &Option<Box<str>>| one.as_deref().map_or(0, str::len);
+    user.as_str().len() + text(&entry.nick) + text(&entry.reason)
+}
+
+impl Affiliations {
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes of all addresses, nicknames and reasons.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there is an entry of this user or domain.
+    pub(crate) fn contains(&self, user: &Jid) -> bool {
+        self.entries.contains_key(user)
+    }
+
+    /// Number of owners.
+    pub(crate) fn owners(&self) -> usize {
+        self.owners
+    }
+
+    /// The affiliation of a user: the user's own, or the ban of the domain.
+    pub(crate) fn of(&self, user: JidRef<'_>) -> Affiliation {
+        if let Some(entry) = self.entries.get(user.bare().as_str()) {
+            return entry.affiliation;
+        }
+        match self.entries.get(user.domain()) {
+            Some(entry) if entry.affiliation == Affiliation::Outcast => Affiliation::Outcast,
+            _ => Affiliation::None,
+        }
+    }
+
+    /// The reserved nickname of a user.
+    pub(crate) fn nick_of(&self, user: JidRef<'_>) -> Option<&str> {
+        self.entries.get(user.bare().as_str())?.nick.as_deref()
+    }
+
+    /// The user that has reserved a nickname.
+    pub(crate) fn user_of_nick(&self, nick: &str) -> Option<&Jid> {
+        self.user_by_nick.get(nick)
+    }
+
+    /// All entries in the order of addresses.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Jid, &AffiliationEntry)> {
+        self.entries.iter()
+    }
+
+    /// The entries with this affiliation.
+    pub(crate) fn with(&self, affiliation: Affiliation) -> impl Iterator<Item = (&Jid, &AffiliationEntry)> {
+        self.iter().filter(move |(_, entry)| entry.affiliation == affiliation)
+    }
+
+    /// Sets an affiliation; `None` removes the entry. A reserved nickname stays unless another is given or the user loses
+    /// membership. Returns the previous affiliation.
+    pub(crate) fn set(
+        &mut self,
+        user: &Jid,
+        affiliation: Affiliation,
+        nick: Option<&str>,
+        reason: Option<&str>,
+    ) -> Affiliation {
+        let before = self.entries.remove(user);
+        self.bytes -= before.as_ref().map_or(0, |entry| entry_bytes(user, entry));
+        let was = before.as_ref().map_or(Affiliation::None, |entry| entry.affiliation);
+        self.owners -= usize::from(was == Affiliation::Owner);
+        let old_nick = before.and_then(|entry| entry.nick);
+        if let Some(old) = &old_nick {
+            self.user_by_nick.remove(old);
+        }
+        if affiliation == Affiliation::None {
+            return was;
+        }
+        let nick = nick.map(Box::from).or(old_nick).filter(|_| affiliation >= Affiliation::Member);
+        if let Some(nick) = &nick {
+            self.user_by_nick.insert(nick.clone(), user.clone());
+        }
+        self.owners += usize::from(affiliation == Affiliation::Owner);
+        let entry = AffiliationEntry { affiliation, nick, reason: reason.map(Box::from) };
+        self.bytes += entry_bytes(user, &entry);
+        self.entries.insert(user.clone(), entry);
+        was
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jid(text: &str) -> Jid {
+        Jid::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_reserved_nickname_stays_until_membership_ends() {
+        let mut all = Affiliations::default();
+        let hag = jid("hag66@shakespeare.lit");
+        assert_eq!(all.set(&hag, Affiliation::Member, Some("thirdwitch"), None), Affiliation::None);
+        assert_eq!(all.set(&hag, Affiliation::Admin, None, None), Affiliation::Member);
+        assert_eq!(all.nick_of(jid("hag66@shakespeare.lit/pda").as_ref()), Some("thirdwitch"));
+        assert_eq!(all.user_of_nick("thirdwitch"), Some(&hag));
+        all.set(&hag, Affiliation::Outcast, None, Some("treason"));
+        assert_eq!((all.user_of_nick("thirdwitch"), all.nick_of(hag.as_ref())), (None, None));
+        assert_eq!(all.bytes(), "hag66@shakespeare.lit".len() + "treason".len());
+        all.set(&hag, Affiliation::None, None, None);
+        assert_eq!((all.len(), all.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn section_9_1_a_domain_can_be_banned_and_owners_are_counted() {
+        let mut all = Affiliations::default();
+        all.set(&jid("spam.example"), Affiliation::Outcast, None, None);
+        assert_eq!(all.of(jid("any@spam.example/x").as_ref()), Affiliation::Outcast);
+        all.set(&jid("good@spam.example"), Affiliation::Owner, None, None);
+        assert_eq!(all.of(jid("good@spam.example").as_ref()), Affiliation::Owner);
+        assert_eq!(all.owners(), 1);
+        all.set(&jid("good@spam.example"), Affiliation::Member, None, None);
+        assert_eq!((all.owners(), all.with(Affiliation::Member).count()), (0, 1));
+    }
+}

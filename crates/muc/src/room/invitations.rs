@@ -1,0 +1,149 @@
+//! Mediated invitations and their declines: XEP-0045 1.35.5, section 7.8.2; direct ones (XEP-0249 1.2) do not pass the room.
+
+use std::collections::VecDeque;
+
+use jid::Jid;
+use stanza::{StanzaCondition, StanzaError};
+use throng_core::SharedStanza;
+use xml::{Ns, TreeNode};
+
+use super::{Room, RoomCtx};
+use crate::privileges::{Affiliation, RoomRole};
+
+/// Invitations in one message.
+const MAX_INVITATIONS: usize = 20;
+/// Invitations that can be declined.
+const MAX_PENDING: usize = 256;
+/// Longest reason, in bytes.
+const MAX_REASON_BYTES: usize = 1024;
+
+/// Invitations that were neither declined nor accepted, so that only invited users reach an occupant by declining.
+#[derive(Debug, Default)]
+pub(super) struct PendingInvitations(VecDeque<(Jid, Jid)>);
+
+impl PendingInvitations {
+    fn add(&mut self, invitee: Jid, inviter: Jid) {
+        if self.0.len() == MAX_PENDING {
+            self.0.pop_front();
+        }
+        self.0.push_back((invitee, inviter));
+    }
+
+    /// Removes the invitation of a user by a user.
+    fn take(&mut self, invitee: &Jid, inviter: &Jid) -> Option<Jid> {
+        let at = self.0.iter().position(|(one, by)| one == invitee && by.bare() == inviter.bare())?;
+        self.0.remove(at).map(|(_, by)| by)
+    }
+}
+
+impl Room {
+    /// An occupant invites users.
+    pub(super) fn invite(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        x: TreeNode<'_>,
+        from: &Jid,
+    ) -> Result<(), StanzaError> {
+        let occupant = self.occupant(from)?;
+        let affiliation = self.affiliation(ctx, from.bare());
+        let is_restricted = self.config.members_only && !self.config.allow_invites;
+        if occupant.role < RoomRole::Participant || is_restricted && !affiliation.is_privileged() {
+            let text = "you are not allowed to invite users to this room";
+            return Err(StanzaError::new(StanzaCondition::Forbidden).text(text));
+        }
+        let invitations: Vec<TreeNode<'_>> =
+            x.child_elements().filter(|child| child.is("invite", Ns::MucUser)).collect();
+        if invitations.len() > MAX_INVITATIONS {
+            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many invitations"));
+        }
+        let mut invited = Vec::with_capacity(invitations.len());
+        for invitation in invitations {
+            let to = invitation.attr("to").ok_or(StanzaCondition::BadRequest)?;
+            let to = Jid::parse(&to).map_err(|_| StanzaCondition::JidMalformed)?;
+            if to.domain() == self.jid.domain() {
+                return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("rooms cannot be invited"));
+            }
+            invited.push((to, invitation));
+        }
+        for (to, invitation) in invited {
+            let user = to.bare().to_jid();
+            if self.affiliations.of(user.as_ref()) == Affiliation::Outcast {
+                return Err(StanzaError::new(StanzaCondition::Forbidden).text("this user is banned"));
+            }
+            // Section 7.8.2: an invitation to a members-only room makes a member.
+            if self.config.members_only && self.affiliations.of(user.as_ref()) < Affiliation::Member {
+                // The other half is for administrators, so that they can still ban users.
+                if self.affiliations.len() >= self.limits().affiliations / 2 {
+                    return Err(StanzaCondition::ResourceConstraint.into());
+                }
+                self.check_affiliation_capacity(1)?;
+                self.affiliations.set(&user, Affiliation::Member, None, None);
+                self.is_changed = true;
+            }
+            let stanza = self.invitation(&to, from, invitation, &(ctx.new_id)());
+            ctx.send(stanza, self.jid.clone(), to);
+            self.invitations.add(user, from.clone());
+        }
+        Ok(())
+    }
+
+    fn invitation(
+        &self,
+        to: &Jid,
+        inviter: &Jid,
+        invitation: TreeNode<'_>,
+        id: &str,
+    ) -> Option<SharedStanza> {
+        let reason = invitation.child("reason", Ns::MucUser).map(|reason| reason.text());
+        let reason = reason.filter(|reason| reason.len() <= MAX_REASON_BYTES);
+        let resumed = invitation.child("continue", Ns::MucUser);
+        SharedStanza::build(|w| {
+            w.start("message").attr("from", self.jid.as_str()).attr("to", to.as_str()).attr("id", id);
+            w.start_ns("x", Ns::MucUser);
+            w.start("invite").attr("from", inviter.as_str());
+            if let Some(reason) = &reason {
+                w.text_element("reason", reason);
+            }
+            if let Some(resumed) = resumed {
+                w.start("continue").attr_opt("thread", resumed.attr("thread").as_deref()).end();
+            }
+            w.end();
+            if let Some(password) = &self.config.password {
+                w.text_element("password", password);
+            }
+            w.end();
+            // For clients that know direct invitations only.
+            w.start_ns("x", Ns::Conference).attr("jid", self.jid.as_str());
+            w.attr_opt("reason", reason.as_deref()).end();
+            w.end();
+        })
+    }
+
+    /// An invited user declines.
+    pub(super) fn decline(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        decline: TreeNode<'_>,
+        from: &Jid,
+    ) -> Result<(), StanzaError> {
+        let to = decline.attr("to").ok_or(StanzaCondition::BadRequest)?;
+        let to = Jid::parse(&to).map_err(|_| StanzaCondition::JidMalformed)?;
+        let user = from.bare().to_jid();
+        // What was not invited cannot decline: otherwise anybody could write to any occupant.
+        let inviter = self.invitations.take(&user, &to).ok_or(StanzaCondition::ItemNotFound)?;
+        let reason = decline.child("reason", Ns::MucUser).map(|reason| reason.text());
+        let reason = reason.filter(|reason| reason.len() <= MAX_REASON_BYTES);
+        let id = (ctx.new_id)();
+        let stanza = SharedStanza::build(|w| {
+            w.start("message").attr("from", self.jid.as_str()).attr("to", inviter.as_str()).attr("id", &id);
+            w.start_ns("x", Ns::MucUser);
+            w.start("decline").attr("from", user.as_str());
+            if let Some(reason) = &reason {
+                w.text_element("reason", reason);
+            }
+            w.end().end().end();
+        });
+        ctx.send(stanza, self.jid.clone(), inviter);
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Requests between occupants: XEP-0045 1.35.5, sections 6.6 and 16.4; a client's ping to itself: XEP-0410 1.1.0.
+//!
+//! # Pitfalls
+//!
+//! The id that the recipient sees is the room's: an occupant could otherwise answer a request of somebody else, or guess
+//! which of several sessions has sent it.
+
+use std::collections::VecDeque;
+
+use jid::Jid;
+use stanza::payload::stanza_content;
+use stanza::{IqType, StanzaCondition, StanzaError, StanzaKind};
+use throng_core::SharedStanza;
+use xml::Ns;
+
+use super::occupants::Occupant;
+use super::{Room, RoomCtx, send_error};
+
+/// Requests without an answer; a further one replaces the oldest.
+const MAX_PENDING: usize = 256;
+/// Longest content of a request or an answer, in bytes.
+const MAX_CONTENT_BYTES: usize = 262_144;
+
+/// A request that waits for its answer.
+#[derive(Debug)]
+struct RelayedRequest {
+    /// Id that the recipient sees.
+    id: String,
+    requester: Jid,
+    /// Id of the requester.
+    requester_id: String,
+    recipient: Jid,
+    /// Address of the recipient in the room.
+    occupant: Jid,
+}
+
+/// The requests of a room that wait for answers.
+#[derive(Debug, Default)]
+pub(super) struct RelayedRequests(VecDeque<RelayedRequest>);
+
+impl RelayedRequests {
+    /// Forgets requests to and of an occupant who has left.
+    pub(super) fn remove_session_of(&mut self, occupant: &Occupant) {
+        self.0.retain(|one| {
+            occupant
+                .sessions
+                .iter()
+                .all(|session| session.jid != one.requester && session.jid != one.recipient)
+        });
+    }
+}
+
+impl Room {
+    /// A request to an occupant, or an answer of one.
+    pub(crate) fn relayed_iq(&mut self, ctx: &mut RoomCtx<'_>, stanza: &SharedStanza, from: &Jid, to: &Jid) {
+        if !stanza.kind().is_request() {
+            return self.relay_answer(ctx, stanza, from);
+        }
+        if let Err(error) = self.relay_request(ctx, stanza, from, to) {
+            send_error(ctx, stanza, from, to, &error);
+        }
+    }
+
+    fn relay_request(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        stanza: &SharedStanza,
+        from: &Jid,
+        to: &Jid,
+    ) -> Result<(), StanzaError> {
+        let Some(nick) = to.resource() else { return Err(StanzaCondition::ServiceUnavailable.into()) };
+        let payload = stanza.head().first_child.ok_or(StanzaCondition::BadRequest)?;
+        let Some(sender) = self.occupants.of_session(from) else {
+            // Section 6.6 demands another error than XEP-0410.
+            return Err(match payload.ns {
+                Some(Ns::DiscoInfo | Ns::DiscoItems) => StanzaCondition::BadRequest.into(),
+                _ => StanzaError::new(StanzaCondition::NotAcceptable).text("you are not in the room"),
+            });
+        };
+        let raw_id = stanza.head().id(stanza.bytes()).unwrap_or_default().into_owned();
+        if sender.nick() == nick && payload.ns == Some(Ns::Ping) {
+            let result = SharedStanza::build(|w| {
+                w.start("iq").attr("type", "result").attr("id", &raw_id);
+                w.attr("from", to.as_str()).attr("to", from.as_str()).end();
+            });
+            if let Some(result) = &result {
+                result.mark_server_answer();
+            }
+            ctx.send(result, to.clone(), from.clone());
+            return Ok(());
+        }
+        let recipient = self.occupants.get(nick).ok_or(StanzaCondition::ItemNotFound)?;
+        let session = recipient.sessions.last().ok_or(StanzaCondition::ItemNotFound)?;
+        // The server answers for the vCard of a user.
+        let target = match payload.ns {
+            Some(Ns::VCardTemp) => recipient.user.clone(),
+            _ => session.jid.clone(),
+        };
+        let id = (ctx.new_id)();
+        let kind = if stanza.kind() == StanzaKind::Iq(IqType::Set) { "set" } else { "get" };
+        let addresses = (sender.jid.clone(), target.clone());
+        let relayed = relay(stanza, kind, &id, &addresses)?;
+        if self.relayed.0.len() == MAX_PENDING {
+            self.relayed.0.pop_front();
+        }
+        self.relayed.0.push_back(RelayedRequest {
+            id,
+            requester: from.clone(),
+            requester_id: raw_id,
+            recipient: target,
+            occupant: recipient.jid.clone(),
+        });
+        ctx.send(Some(relayed), addresses.0, addresses.1);
+        Ok(())
+    }
+
+    fn relay_answer(&mut self, ctx: &mut RoomCtx<'_>, stanza: &SharedStanza, from: &Jid) {
+        let Some(id) = stanza.head().id(stanza.bytes()) else { return };
+        let waits = |one: &RelayedRequest| one.id == id && one.recipient == *from;
+        let Some(at) = self.relayed.0.iter().position(waits) else { return };
+        let Some(request) = self.relayed.0.remove(at) else { return };
+        let kind = if stanza.kind().is_error() { "error" } else { "result" };
+        let addresses = (request.occupant, request.requester);
+        if let Ok(answer) = relay(stanza, kind, &request.requester_id, &addresses) {
+            answer.mark_requested();
+            ctx.send(Some(answer), addresses.0, addresses.1);
+        }
+    }
+}
+
+/// The same content with other addresses and another id.
+fn relay(
+    stanza: &SharedStanza,
+    kind: &str,
+    id: &str,
+    (from, to): &(Jid, Jid),
+) -> Result<SharedStanza, StanzaError> {
+    let mut fits = true;
+    let relayed = SharedStanza::build(|w| {
+        w.start("iq").attr("type", kind).attr("id", id);
+        w.attr("from", from.as_str()).attr("to", to.as_str());
+        fits = stanza_content::write(w, stanza.head(), stanza.bytes(), MAX_CONTENT_BYTES);
+        w.end();
+    });
+    relayed.filter(|_| fits).ok_or_else(|| StanzaCondition::NotAcceptable.into())
+}

@@ -1,0 +1,198 @@
+//! Messages to all occupants: XEP-0045 1.35.5, section 7.4; ids: XEP-0359 0.7.0, XEP-0421 1.0.1; retraction by the sender:
+//! XEP-0424 0.4.2; slow mode: XEP-0500 0.1.0; hints: XEP-0334 0.4.0.
+
+use jid::Jid;
+use stanza::payload::datetime;
+use stanza::{
+    ErrorType, MessageType, NewAddresses, PayloadNs, PayloadSet, StanzaCondition, StanzaError, StanzaKind,
+};
+use throng_core::SharedStanza;
+use xml::{Ns, TreeNode, Writer};
+
+use super::history::{HistoryItem, write_occupant_id};
+use super::occupants::Occupant;
+use super::{Room, RoomCtx, subject};
+use crate::privileges::RoomRole;
+
+impl Room {
+    /// A message to the room itself.
+    pub(super) fn room_message(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        stanza: &SharedStanza,
+        from: &Jid,
+    ) -> Result<(), StanzaError> {
+        if self.locked {
+            // Section 16.2: a room that is not unlocked does not exist yet.
+            return Err(
+                StanzaError::new(StanzaCondition::ItemNotFound).text("the room is locked; configure it")
+            );
+        }
+        let tree = stanza.tree().map_err(|_| StanzaCondition::BadRequest)?;
+        let message = tree.root();
+        if stanza.kind() == StanzaKind::Message(MessageType::Groupchat) {
+            if subject::is_subject_change(message) {
+                return self.change_subject(ctx, message, stanza, from);
+            }
+            return self.groupchat(ctx, message, stanza, from);
+        }
+        if let Some(x) = message.child("x", Ns::MucUser) {
+            if x.child("invite", Ns::MucUser).is_some() {
+                return self.invite(ctx, x, from);
+            }
+            if let Some(decline) = x.child("decline", Ns::MucUser) {
+                return self.decline(ctx, decline, from);
+            }
+        }
+        if let Some(form) = message.child("x", Ns::DataForms) {
+            return self.submitted_form(ctx, form, from);
+        }
+        self.occupant(from)?;
+        // Section 16.2: other messages to the room must have the type groupchat.
+        Err(StanzaError::new(StanzaCondition::BadRequest).text("messages to a room have the type groupchat"))
+    }
+
+    fn groupchat(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        message: TreeNode<'_>,
+        stanza: &SharedStanza,
+        from: &Jid,
+    ) -> Result<(), StanzaError> {
+        let occupant = self.occupant(from)?;
+        if occupant.role < RoomRole::Participant {
+            let text = "visitors cannot send messages to this room";
+            return Err(StanzaError::new(StanzaCondition::Forbidden).text(text));
+        }
+        let is_stored = is_stored(message);
+        // A hint (XEP-0334) does not make a message less of one.
+        let is_limited = is_stored || message.child("body", Ns::Client).is_some();
+        if is_limited {
+            self.check_slow_mode(occupant, ctx.now)?;
+        }
+        let (address, id) = (occupant.jid.clone(), (ctx.new_id)());
+        let (nick, occupant_id) = (occupant.nick().to_owned(), occupant.occupant_id.clone());
+        let reflected = self.reflected(stanza, occupant, &id)?;
+        let recipients = self.occupants.all_sessions();
+        ctx.multicast(Some(reflected.clone()), &address, recipients);
+        if let Some(retract) = message.child("retract", Ns::Retract) {
+            self.retract_own(ctx, retract, stanza, &occupant_id);
+        }
+        if is_limited && let Some(occupant) = self.occupants.get_mut(&nick) {
+            occupant.last_message_millis = ctx.now;
+        }
+        if is_stored {
+            let stanza = self.with_delay(&reflected, ctx.now);
+            let item = HistoryItem { stanza, from: address, id: id.into(), occupant_id, millis: ctx.now };
+            let limits = *self.limits();
+            if self.is_persistent() {
+                self.unsaved.push(item.entry());
+            }
+            self.history.push(item, &limits);
+        }
+        Ok(())
+    }
+
+    /// XEP-0424: the sender retracts a message, so its content is not sent to newcomers any more.
+    fn retract_own(
+        &mut self,
+        ctx: &RoomCtx<'_>,
+        retract: TreeNode<'_>,
+        stanza: &SharedStanza,
+        occupant_id: &str,
+    ) {
+        let Some(target) = retract.attr("id") else { return };
+        let is_own = self.history.get(&target).is_some_and(|item| &*item.occupant_id == occupant_id);
+        if !is_own {
+            return;
+        }
+        let mut retracted = Vec::new();
+        let mut w = xml::Writer::new(&mut retracted);
+        w.start_ns("retracted", Ns::Retract).attr("stamp", &datetime::format_utc(ctx.now, false));
+        w.attr_opt("id", stanza.head().id(stanza.bytes()).as_deref()).end();
+        self.retract_from_history(&target, &retracted);
+    }
+
+    /// XEP-0500: one message in this time, except from moderators.
+    fn check_slow_mode(&self, occupant: &Occupant, now: u64) -> Result<(), StanzaError> {
+        let seconds = self.config.slow_mode_seconds;
+        let due = occupant.last_message_millis.saturating_add(u64::from(seconds) * 1000);
+        if seconds == 0
+            || occupant.role == RoomRole::Moderator
+            || occupant.last_message_millis == 0
+            || now >= due
+        {
+            return Ok(());
+        }
+        let wait = (due - now).div_ceil(1000);
+        let text = format!(
+            "You have exceeded the limit imposed by the slow mode in this room. You have to wait {seconds} seconds \
+             between messages; {wait} are left."
+        );
+        Err(StanzaError::new(StanzaCondition::PolicyViolation).kind(ErrorType::Wait).text(text))
+    }
+
+    /// The message as occupants receive it: from the occupant's address, without `to`, with ids.
+    pub(super) fn reflected(
+        &self,
+        stanza: &SharedStanza,
+        occupant: &Occupant,
+        id: &str,
+    ) -> Result<SharedStanza, StanzaError> {
+        let stanza = without_claims(stanza)?;
+        let mut out = Vec::with_capacity(stanza.bytes().len() + 256);
+        let new = NewAddresses { from: Some(occupant.jid.as_str()), to: None };
+        let too_long = |_| StanzaError::new(StanzaCondition::NotAcceptable).text("the message is too long");
+        let head =
+            stanza::rewrite_addresses(stanza.bytes(), stanza.head(), new, &mut out).map_err(too_long)?;
+        let mut reflected = SharedStanza::new(head, &out);
+        // The head does not list the namespace of the room's own id: handlers of recipients are selected by it to remove claims of
+        // clients, of which there are none, and each recipient would get a copy of its own for them.
+        append(&mut reflected, Ns::Muc, |w| stanza::payload::stanza_id::write(w, id, self.jid.as_str()))?;
+        append(&mut reflected, Ns::OccupantId, |w| write_occupant_id(w, &occupant.occupant_id))?;
+        Ok(reflected)
+    }
+}
+
+/// Appends one element.
+pub(super) fn append(
+    stanza: &mut SharedStanza,
+    ns: Ns,
+    write: impl FnOnce(&mut Writer<'_>),
+) -> Result<(), StanzaError> {
+    let mut child = Vec::with_capacity(128);
+    write(&mut Writer::new(&mut child));
+    stanza
+        .append_child(&child, ns, &mut Vec::new())
+        .map_err(|_| StanzaError::new(StanzaCondition::NotAcceptable).text("the message is too long"))
+}
+
+/// The message without what only rooms may write: ids, elements of `muc#user`, and times of delivery.
+pub(super) fn without_claims(stanza: &SharedStanza) -> Result<SharedStanza, StanzaError> {
+    const CLAIMS: PayloadSet =
+        PayloadSet::of(&[PayloadNs::StanzaId, PayloadNs::OccupantId, PayloadNs::MucUser, PayloadNs::Delay]);
+    if !stanza.head().payloads().intersects(CLAIMS) {
+        return Ok(stanza.clone());
+    }
+    let without = stanza.without(|child, gone| {
+        let is_claim = match child.ns() {
+            Some(Ns::StanzaId) => child.name() == "stanza-id",
+            Some(Ns::OccupantId | Ns::MucUser | Ns::Delay) => true,
+            _ => false,
+        };
+        if is_claim {
+            gone.push(child.range());
+        }
+    });
+    let without = without.map_err(|_| StanzaError::new(StanzaCondition::BadRequest))?;
+    Ok(without.unwrap_or_else(|| stanza.clone()))
+}
+
+/// Whether a message belongs to the history: it has a body or the hint to store it, and no hint against it (XEP-0334).
+fn is_stored(message: TreeNode<'_>) -> bool {
+    let hint = |name| message.child(name, Ns::Hints).is_some();
+    if hint("no-store") || hint("no-permanent-store") {
+        return false;
+    }
+    message.child("body", Ns::Client).is_some() || hint("store")
+}

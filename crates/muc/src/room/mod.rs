@@ -1,0 +1,391 @@
+//! A room as a state machine: a stanza and the state give effects, without I/O: XEP-0045 1.35.5.
+//!
+//! One task owns a room (`room_task.rs`), so its inputs have one order, which is that of every occupant.
+
+mod admin;
+mod affiliations;
+mod avatar;
+mod config;
+mod disco;
+mod entering;
+mod history;
+mod invitations;
+mod iq_relay;
+mod messages;
+mod moderation;
+mod nickname;
+mod occupants;
+mod owner;
+mod presence;
+mod private_messages;
+mod registration;
+mod snapshot;
+mod subject;
+mod voice;
+
+use std::sync::Arc;
+
+use jid::{Jid, JidRef};
+use ring::hmac;
+use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
+use store::RoomHistoryEntry;
+use throng_core::iq::IqAnswer;
+use throng_core::multicast::Multicast;
+use throng_core::{Effect, Effects, Node, SharedStanza, StanzaSource, UndeliveredRecipient};
+use xml::{Ns, TreeNode, Writer};
+
+use self::affiliations::Affiliations;
+use self::config::RoomConfig;
+use self::history::RoomHistory;
+use self::invitations::PendingInvitations;
+use self::iq_relay::RelayedRequests;
+use self::occupants::{Occupant, Occupants};
+use self::subject::Subject;
+use crate::options::{RoomLimits, ServiceOptions};
+use crate::privileges::{Affiliation, RoomRole};
+
+pub(crate) use self::owner::DestroyNotice;
+pub(crate) use self::presence::report_not_in_room;
+
+/// Receives the sessions that did not receive a multicast of the room.
+pub(crate) type UndeliveredReport = Arc<dyn Fn(&Arc<Node>, Vec<Jid>) + Send + Sync>;
+
+/// What a room needs besides the stanza, and the effects that it wants.
+pub(crate) struct RoomCtx<'a> {
+    /// Milliseconds since 1970.
+    pub(crate) now: u64,
+    /// A stanza id (XEP-0359).
+    pub(crate) new_id: &'a dyn Fn() -> String,
+    /// Key of the occupant ids of the service.
+    pub(crate) occupant_key: &'a hmac::Key,
+    /// Whether the sender administers the service.
+    pub(crate) is_service_admin: bool,
+    pub(crate) undelivered: &'a UndeliveredReport,
+    pub(crate) effects: Effects,
+}
+
+impl RoomCtx<'_> {
+    /// Sends a stanza with both addresses.
+    pub(crate) fn send(&mut self, stanza: Option<SharedStanza>, from: Jid, to: Jid) {
+        if let Some(stanza) = stanza {
+            self.effects.add(Effect::RouteInLane { source: StanzaSource::Service, stanza, from, to });
+        }
+    }
+
+    /// Sends a stanza without `to` to sessions.
+    pub(crate) fn multicast(&mut self, stanza: Option<SharedStanza>, from: &Jid, recipients: Arc<[Jid]>) {
+        let Some(stanza) = stanza.filter(|_| !recipients.is_empty()) else { return };
+        let report = self.undelivered.clone();
+        let multicast = Multicast::new(stanza, from.clone(), recipients).on_undelivered(
+            move |node: &Arc<Node>, recipients: Vec<UndeliveredRecipient>| {
+                report(node, recipients.into_iter().map(|one| one.to).collect());
+                Effects::default()
+            },
+        );
+        self.effects.multicast(multicast);
+    }
+
+    /// Sends a stanza without `to` to one session.
+    pub(crate) fn send_shared(&mut self, stanza: Option<SharedStanza>, from: &Jid, to: &Jid) {
+        self.multicast(stanza, from, Arc::from([to.clone()]));
+    }
+}
+
+/// A request to the room.
+pub(crate) struct RoomRequest<'a> {
+    pub(crate) from: &'a Jid,
+    pub(crate) is_set: bool,
+    /// The payload.
+    pub(crate) payload: TreeNode<'a>,
+}
+
+/// Result of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoomState {
+    /// The room exists.
+    Alive,
+    /// It is destroyed and must be removed from the store.
+    Destroyed,
+}
+
+/// A room.
+pub(crate) struct Room {
+    jid: Jid,
+    options: Arc<ServiceOptions>,
+    config: RoomConfig,
+    affiliations: Affiliations,
+    occupants: Occupants,
+    history: RoomHistory,
+    subject: Subject,
+    invitations: PendingInvitations,
+    relayed: RelayedRequests,
+    /// The vCard, with the hashes of its photos.
+    avatar: Option<avatar::RoomAvatar>,
+    /// Until the first configuration (section 10.1.1).
+    locked: bool,
+    creator: Jid,
+    state: RoomState,
+    /// What is stored has changed, except for the history.
+    is_changed: bool,
+    /// Messages that are not stored yet.
+    unsaved: Vec<RoomHistoryEntry>,
+}
+
+impl Room {
+    /// A room that its first owner creates by entering it.
+    pub(crate) fn create(jid: Jid, options: Arc<ServiceOptions>, creator: Jid) -> Room {
+        let mut affiliations = Affiliations::default();
+        affiliations.set(&creator, Affiliation::Owner, None, None);
+        Room {
+            config: RoomConfig::new(&options.room_defaults),
+            jid,
+            options,
+            affiliations,
+            occupants: Occupants::default(),
+            history: RoomHistory::default(),
+            subject: Subject::default(),
+            invitations: PendingInvitations::default(),
+            relayed: RelayedRequests::default(),
+            avatar: None,
+            locked: true,
+            creator,
+            state: RoomState::Alive,
+            is_changed: true,
+            unsaved: Vec::new(),
+        }
+    }
+
+    /// Its address.
+    pub(crate) fn jid(&self) -> &Jid {
+        &self.jid
+    }
+
+    /// The user who created it.
+    pub(crate) fn creator(&self) -> &Jid {
+        &self.creator
+    }
+
+    /// Whether it exists.
+    pub(crate) fn state(&self) -> RoomState {
+        self.state
+    }
+
+    /// Whether it is kept without occupants.
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.config.persistent && !self.locked
+    }
+
+    /// Whether it is listed.
+    pub(crate) fn is_public(&self) -> bool {
+        self.config.public && !self.locked
+    }
+
+    /// Its natural-language name.
+    pub(crate) fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Number of occupants.
+    pub(crate) fn occupant_count(&self) -> usize {
+        self.occupants.len()
+    }
+
+    /// Sessions, and nicknames, of the occupants.
+    pub(crate) fn occupant_list(&self) -> Vec<(String, Jid)> {
+        let sessions = |one: &Occupant| {
+            let nick = one.nick().to_owned();
+            one.sessions.iter().map(move |session| (nick.clone(), session.jid.clone())).collect::<Vec<_>>()
+        };
+        self.occupants.iter().flat_map(sessions).collect()
+    }
+
+    /// An administrator of the service creates it: it exists without occupants.
+    pub(crate) fn unlock_persistent(&mut self) {
+        self.locked = false;
+        self.config.persistent = true;
+    }
+
+    /// Whether what is stored has changed since the last call.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.is_changed)
+    }
+
+    /// Storing what has changed failed.
+    pub(crate) fn mark_changed(&mut self) {
+        self.is_changed = true;
+    }
+
+    /// Messages that are not stored yet. Those of a temporary room are not stored.
+    pub(crate) fn take_unsaved(&mut self) -> Vec<RoomHistoryEntry> {
+        std::mem::take(&mut self.unsaved)
+    }
+
+    /// Number of messages of the history that the store keeps: those that are in memory, whose bytes are bounded.
+    pub(crate) fn history_limit(&self) -> u32 {
+        u32::try_from(self.history.iter().count()).unwrap_or(u32::MAX)
+    }
+
+    /// The options after a reload.
+    pub(crate) fn set_options(&mut self, options: Arc<ServiceOptions>) {
+        self.options = options;
+    }
+
+    fn limits(&self) -> &RoomLimits {
+        &self.options.limits
+    }
+
+    /// Handles a presence to the room or an occupant.
+    pub(crate) fn presence(&mut self, ctx: &mut RoomCtx<'_>, stanza: &SharedStanza, from: &Jid, to: &Jid) {
+        let StanzaKind::Presence(kind) = stanza.kind() else { return };
+        let result = match kind {
+            PresenceType::Available => self.available(ctx, stanza, from, to),
+            PresenceType::Unavailable => {
+                self.leave(ctx, from, Some(stanza));
+                Ok(())
+            }
+            PresenceType::Error => {
+                self.delivery_error(ctx, stanza, from);
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        self.refuse(ctx, stanza, from, to, result);
+    }
+
+    /// Handles a message to the room or an occupant.
+    pub(crate) fn message(&mut self, ctx: &mut RoomCtx<'_>, stanza: &SharedStanza, from: &Jid, to: &Jid) {
+        if stanza.kind().is_error() {
+            self.delivery_error(ctx, stanza, from);
+            return;
+        }
+        let result = match to.resource() {
+            Some(nick) => self.private_message(ctx, stanza, from, nick),
+            None => self.room_message(ctx, stanza, from),
+        };
+        self.refuse(ctx, stanza, from, to, result);
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// The error for the requester.
+    pub(crate) fn request(&mut self, ctx: &mut RoomCtx<'_>, request: &RoomRequest<'_>) -> IqAnswer {
+        if self.locked && !self.is_owner(ctx, request.from.bare()) {
+            return Err(StanzaCondition::ItemNotFound.into());
+        }
+        match (request.payload.ns(), request.payload.name()) {
+            (Some(Ns::MucAdmin), "query") => self.admin_request(ctx, request),
+            (Some(Ns::MucOwner), "query") => self.owner_request(ctx, request),
+            (Some(Ns::DiscoInfo), "query") => self.disco_info(ctx, request),
+            (Some(Ns::DiscoItems), "query") => self.disco_items(request),
+            (Some(Ns::Register), "query") => self.registration_request(ctx, request),
+            (Some(Ns::VCardTemp), "vCard") => self.avatar_request(ctx, request),
+            (Some(Ns::Moderate), "moderate") => self.moderate(ctx, request),
+            (Some(Ns::Ping), "ping") => Ok(Vec::new()),
+            _ => Err(StanzaCondition::ServiceUnavailable.into()),
+        }
+    }
+
+    /// Removes sessions that did not receive a stanza (section 11.2, section 17.1.2).
+    pub(crate) fn sessions_lost(&mut self, ctx: &mut RoomCtx<'_>, sessions: &[Jid]) {
+        for session in sessions {
+            self.remove_lost_session(ctx, session);
+        }
+    }
+
+    /// A stanza that could not be delivered comes back from a session.
+    fn delivery_error(&mut self, ctx: &mut RoomCtx<'_>, stanza: &SharedStanza, from: &Jid) {
+        /// Delivery-related errors (section 17.1.2).
+        const CONDITIONS: [&str; 6] = [
+            "gone",
+            "item-not-found",
+            "recipient-unavailable",
+            "redirect",
+            "remote-server-not-found",
+            "remote-server-timeout",
+        ];
+        let Ok(tree) = stanza.tree() else { return };
+        let error = tree.root().child("error", Ns::Client);
+        let condition =
+            error.and_then(|error| error.child_elements().find(|one| one.ns() == Some(Ns::Stanzas)));
+        if condition.is_some_and(|condition| CONDITIONS.contains(&condition.name())) {
+            self.remove_lost_session(ctx, from);
+        }
+    }
+
+    fn refuse(
+        &self,
+        ctx: &mut RoomCtx<'_>,
+        stanza: &SharedStanza,
+        from: &Jid,
+        to: &Jid,
+        result: Result<(), StanzaError>,
+    ) {
+        if let Err(error) = result {
+            send_error(ctx, stanza, from, to, &error);
+        }
+    }
+
+    /// The affiliation of a user; administrators of the service are owners of every room.
+    fn affiliation(&self, ctx: &RoomCtx<'_>, user: JidRef<'_>) -> Affiliation {
+        if ctx.is_service_admin { Affiliation::Owner } else { self.affiliations.of(user) }
+    }
+
+    fn is_owner(&self, ctx: &RoomCtx<'_>, user: JidRef<'_>) -> bool {
+        self.affiliation(ctx, user) == Affiliation::Owner
+    }
+
+    /// The occupant of a session; `not-acceptable` for others (sections 7.4 and 7.5).
+    fn occupant(&self, session: &Jid) -> Result<&Occupant, StanzaError> {
+        self.occupants.of_session(session).ok_or_else(|| {
+            StanzaError::new(StanzaCondition::NotAcceptable).text("only occupants can send messages")
+        })
+    }
+
+    /// Whether the occupants with this role see the addresses of others.
+    fn sees_addresses(&self, role: RoomRole) -> bool {
+        self.config.non_anonymous || role == RoomRole::Moderator
+    }
+
+    /// The id of a user in this room, from which the address cannot be computed (XEP-0421, section 3.1).
+    fn occupant_id(&self, ctx: &RoomCtx<'_>, user: JidRef<'_>) -> Box<str> {
+        use base64::Engine;
+        let text = [self.jid.as_str(), "\0", user.bare().as_str()].concat();
+        let tag = hmac::sign(ctx.occupant_key, text.as_bytes());
+        base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(tag.as_ref()).into()
+    }
+
+    /// Sends what changed to the occupants, with these status codes (section 10.2.1).
+    fn announce_status(&mut self, ctx: &mut RoomCtx<'_>, codes: &[u16]) {
+        let id = (ctx.new_id)();
+        let stanza = SharedStanza::build(|w| {
+            w.start("message").attr("from", self.jid.as_str()).attr("type", "groupchat").attr("id", &id);
+            w.start_ns("x", Ns::MucUser);
+            write_status_codes(w, codes);
+            w.end().end();
+        });
+        let recipients = self.occupants.all_sessions();
+        ctx.multicast(stanza, &self.jid.clone(), recipients);
+    }
+}
+
+/// Writes `<status/>` elements into `<x/>`.
+fn write_status_codes(w: &mut Writer<'_>, codes: &[u16]) {
+    for code in codes {
+        w.start("status").attr("code", &code.to_string()).end();
+    }
+}
+
+/// Returns a stanza with an error.
+pub(crate) fn send_error(
+    ctx: &mut RoomCtx<'_>,
+    stanza: &SharedStanza,
+    from: &Jid,
+    to: &Jid,
+    error: &StanzaError,
+) {
+    let reply = error.reply(stanza.bytes(), stanza.head(), Some(to.as_str()), Some(from.as_str()));
+    let Some(reply) = reply.and_then(|reply| SharedStanza::parse(&reply)) else { return };
+    reply.mark_server_answer();
+    ctx.send(Some(reply), to.clone(), from.clone());
+}

@@ -1,0 +1,243 @@
+//! Presence of occupants: XEP-0045 1.35.5, sections 7.2.2 (broadcast), 7.7 (availability), 7.14 (leaving) and 11.2 (removal
+//! after an error); occupant ids: XEP-0421 1.0.1.
+//!
+//! In a room with many occupants, the presence of further ones is sent to moderators and to themselves only: otherwise a
+//! join would cost a stanza for each occupant.
+
+use std::sync::Arc;
+
+use jid::Jid;
+use stanza::{StanzaCondition, StanzaError};
+use throng_core::SharedStanza;
+use xml::{Ns, Writer};
+
+use super::history::write_occupant_id;
+use super::occupants::{Occupant, OccupantSession};
+use super::{Room, RoomCtx, write_status_codes};
+use crate::privileges::{Affiliation, RoomRole};
+
+/// What a presence of an occupant says besides its content.
+#[derive(Clone, Copy, Default)]
+pub(super) struct OccupantChange<'a> {
+    /// The occupant is not in the room any more.
+    pub(super) is_unavailable: bool,
+    /// Content of an unavailable presence.
+    pub(super) content: &'a [u8],
+    /// Status codes for everybody.
+    pub(super) codes: &'a [u16],
+    /// More status codes for the occupant, besides 110.
+    pub(super) own_codes: &'a [u16],
+    /// Nickname of the occupant who caused it.
+    pub(super) actor: Option<&'a str>,
+    pub(super) reason: Option<&'a str>,
+    /// The nickname that the occupant has from now on.
+    pub(super) new_nick: Option<&'a str>,
+    /// `id` of the occupant's own presence that caused it.
+    pub(super) id: Option<&'a str>,
+    /// The only session of the occupant for which `id` and `own_codes` are.
+    pub(super) newcomer: Option<&'a Jid>,
+}
+
+impl Room {
+    /// Presence without a type.
+    pub(super) fn available(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        stanza: &SharedStanza,
+        from: &Jid,
+        to: &Jid,
+    ) -> Result<(), StanzaError> {
+        let Some(nick) = to.resource() else {
+            // Section 7.2.1: no nickname.
+            return Err(StanzaError::new(StanzaCondition::JidMalformed).text("add a nickname to the address"));
+        };
+        let tree = stanza.tree().map_err(|_| StanzaCondition::BadRequest)?;
+        let x = tree.root().child("x", Ns::Muc);
+        let content = presence_content(tree.root(), self.limits().presence_bytes);
+        let session = OccupantSession { jid: from.clone(), presence: content };
+        let id = stanza.head().id(stanza.bytes());
+        let current = self.occupants.of_session(from).map(|one| one.nick().to_owned());
+        match (current, x) {
+            (None, Some(x)) => self.enter(ctx, session, nick, x, id.as_deref()),
+            // Section 7.2.17: the client believes that it is in the room.
+            (None, None) => {
+                report_not_in_room(ctx, from, to);
+                Ok(())
+            }
+            (Some(current), Some(_)) if current == nick => {
+                self.occupants.put_session(nick, session);
+                self.welcome(ctx, from, nick, &Default::default(), &[], id.as_deref());
+                Ok(())
+            }
+            (Some(current), None) if current == nick => {
+                self.occupants.put_session(nick, session);
+                let Some(occupant) = self.occupants.get(nick) else { return Ok(()) };
+                self.announce(ctx, occupant, &OccupantChange { id: id.as_deref(), ..Default::default() });
+                Ok(())
+            }
+            (Some(current), _) => self.change_nick(ctx, session, &current, nick),
+        }
+    }
+
+    /// A session leaves, or is gone. `stanza` is its unavailable presence.
+    pub(super) fn leave(&mut self, ctx: &mut RoomCtx<'_>, from: &Jid, stanza: Option<&SharedStanza>) {
+        let content = stanza.and_then(|stanza| {
+            let tree = stanza.tree().ok()?;
+            Some(presence_content(tree.root(), self.limits().presence_bytes))
+        });
+        let change = OccupantChange {
+            is_unavailable: true,
+            content: content.as_deref().unwrap_or_default(),
+            ..Default::default()
+        };
+        self.remove_session(ctx, from, &change);
+    }
+
+    /// Section 11.2: a session is removed after an error.
+    pub(super) fn remove_lost_session(&mut self, ctx: &mut RoomCtx<'_>, session: &Jid) {
+        let change = OccupantChange { is_unavailable: true, codes: &[333], ..Default::default() };
+        self.remove_session(ctx, session, &change);
+    }
+
+    /// Removes one session. The occupant leaves with the last one.
+    fn remove_session(&mut self, ctx: &mut RoomCtx<'_>, session: &Jid, change: &OccupantChange<'_>) {
+        let Some(occupant) = self.occupants.of_session(session) else { return };
+        let nick = occupant.nick().to_owned();
+        if occupant.sessions.len() > 1 {
+            let own = self.occupant_presence(occupant, change, self.sees_addresses(occupant.role), true);
+            let address = occupant.jid.clone();
+            self.occupants.remove_session(session);
+            ctx.send_shared(own, &address, session);
+            let Some(occupant) = self.occupants.get(&nick) else { return };
+            self.announce(ctx, occupant, &OccupantChange::default());
+        } else {
+            self.remove_occupant(ctx, &nick, change);
+        }
+    }
+
+    /// Removes an occupant with all sessions.
+    pub(super) fn remove_occupant(&mut self, ctx: &mut RoomCtx<'_>, nick: &str, change: &OccupantChange<'_>) {
+        let Some(occupant) = self.occupants.remove(nick) else { return };
+        self.announce(ctx, &occupant, change);
+        self.relayed.remove_session_of(&occupant);
+    }
+
+    /// Sends the presence of an occupant to the others, then to the occupant. One that was removed is not among the others.
+    pub(super) fn announce(&self, ctx: &mut RoomCtx<'_>, occupant: &Occupant, change: &OccupantChange<'_>) {
+        let for_all = self.is_announced_to_all(occupant);
+        let others = |sees: bool| {
+            self.occupants.sessions_of(|one| {
+                one.jid != occupant.jid
+                    && self.sees_addresses(one.role) == sees
+                    && (for_all || one.role == RoomRole::Moderator)
+            })
+        };
+        for sees in [true, false] {
+            let recipients = others(sees);
+            if !recipients.is_empty() {
+                ctx.multicast(
+                    self.occupant_presence(occupant, change, sees, false),
+                    &occupant.jid,
+                    recipients,
+                );
+            }
+        }
+        let sees = self.sees_addresses(occupant.role);
+        let sessions = |chosen: &dyn Fn(&Jid) -> bool| -> Arc<[Jid]> {
+            occupant.sessions.iter().map(|one| &one.jid).filter(|jid| chosen(jid)).cloned().collect()
+        };
+        let is_meant = |jid: &Jid| change.newcomer.is_none_or(|newcomer| newcomer == jid);
+        let others = sessions(&|jid| !is_meant(jid));
+        if !others.is_empty() {
+            let plain = OccupantChange { id: None, own_codes: &[], ..*change };
+            ctx.multicast(self.occupant_presence(occupant, &plain, sees, true), &occupant.jid, others);
+        }
+        let own = self.occupant_presence(occupant, change, sees, true);
+        ctx.multicast(own, &occupant.jid, sessions(&is_meant));
+    }
+
+    /// Whether everybody receives the presence of an occupant, and not only moderators.
+    pub(super) fn is_announced_to_all(&self, occupant: &Occupant) -> bool {
+        occupant.is_announced && self.config.presence_broadcast.contains(&occupant.role)
+    }
+
+    /// A presence of an occupant, without `to`. `sees` is whether the recipient sees the address of the user.
+    pub(super) fn occupant_presence(
+        &self,
+        occupant: &Occupant,
+        change: &OccupantChange<'_>,
+        sees: bool,
+        is_own: bool,
+    ) -> Option<SharedStanza> {
+        SharedStanza::build(|w| {
+            w.start("presence").attr("from", occupant.jid.as_str());
+            if is_own {
+                w.attr_opt("id", change.id);
+            }
+            if change.is_unavailable {
+                w.attr("type", "unavailable").raw(change.content);
+            } else {
+                w.raw(occupant.presence());
+            }
+            write_occupant_id(w, &occupant.occupant_id);
+            w.start_ns("x", Ns::MucUser);
+            self.write_item(w, occupant, change, sees);
+            write_status_codes(w, change.codes);
+            if is_own {
+                write_status_codes(w, change.own_codes);
+                write_status_codes(w, &[110]);
+            }
+            w.end().end();
+        })
+    }
+
+    fn write_item(&self, w: &mut Writer<'_>, occupant: &Occupant, change: &OccupantChange<'_>, sees: bool) {
+        // A nickname is changed by an unavailable presence, but the occupant stays.
+        let leaves = change.is_unavailable && change.new_nick.is_none();
+        let role = if leaves { RoomRole::None } else { occupant.role };
+        w.start("item").attr("affiliation", self.affiliations.of(occupant.user.as_ref()).as_str());
+        if sees && let Some(session) = occupant.sessions.last() {
+            w.attr("jid", session.jid.as_str());
+        }
+        w.attr_opt("nick", change.new_nick).attr("role", role.as_str());
+        if let Some(actor) = change.actor {
+            w.start("actor").attr("nick", actor).end();
+        }
+        if let Some(reason) = change.reason {
+            w.text_element("reason", reason);
+        }
+        w.end();
+    }
+}
+
+/// Section 7.2.17: an explicit removal of a session that is not in the room.
+pub(crate) fn report_not_in_room(ctx: &mut RoomCtx<'_>, session: &Jid, occupant: &Jid) {
+    let stanza = SharedStanza::build(|w| {
+        w.start("presence").attr("from", occupant.as_str()).attr("type", "unavailable");
+        w.start_ns("x", Ns::MucUser);
+        w.start("item").attr("affiliation", Affiliation::None.as_str()).attr("role", RoomRole::None.as_str());
+        w.text_element("reason", "You are not in the room.").end();
+        write_status_codes(w, &[110, 307, 333]);
+        w.end().end();
+    });
+    ctx.send_shared(stanza, occupant, session);
+}
+
+/// The children of a presence that are passed on; none if they are too long.
+pub(super) fn presence_content(presence: xml::TreeNode<'_>, most: usize) -> Box<[u8]> {
+    let mut content = Vec::new();
+    for child in presence.child_elements() {
+        // These are written by rooms, and an error is no content.
+        let is_of_room = matches!(
+            child.ns(),
+            Some(Ns::Muc | Ns::MucUser | Ns::OccupantId | Ns::Hats | Ns::StanzaId | Ns::Delay)
+        );
+        if !is_of_room && child.name() != "priority" {
+            content.extend_from_slice(child.raw());
+        }
+        if content.len() > most {
+            return Box::default();
+        }
+    }
+    content.into()
+}

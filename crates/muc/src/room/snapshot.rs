@@ -1,0 +1,147 @@
+//! A room as it is stored: configuration, affiliations, subject and vCard as bytes, and the history as messages.
+//!
+//! ```text
+//! 1 version; configuration (a form), subject, its sender and text, vCard: each 4 octets of length and the octets; then for
+//! each affiliation 1 octet, address, nickname, reason
+//! ```
+//!
+//! # Pitfalls
+//!
+//! Presence of occupants is not stored: after a restart nobody is in the room.
+
+use std::sync::Arc;
+
+use jid::Jid;
+use stanza::payload::data_form::{DataForm, FormKind};
+use stanza::payload::datetime;
+use store::{RoomHistoryEntry, RoomRecord, StoredRoom};
+use throng_core::SharedStanza;
+use throng_core::limits::STANZA_LIMITS;
+use xml::{NamespaceContext, Ns, Tree, Writer};
+
+use super::avatar::RoomAvatar;
+use super::history::HistoryItem;
+use super::{Room, RoomState};
+use crate::options::ServiceOptions;
+use crate::privileges::Affiliation;
+
+/// Version of the encoding.
+const VERSION: u8 = 1;
+
+/// Takes fields from an encoding.
+struct FieldReader<'a>(&'a [u8]);
+
+impl<'a> FieldReader<'a> {
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let (length, rest) = self.0.split_first_chunk()?;
+        let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+        let field = rest.get(..length)?;
+        self.0 = &rest[length..];
+        Some(field)
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.bytes()?).ok()
+    }
+
+    fn octet(&mut self) -> Option<u8> {
+        let (octet, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*octet)
+    }
+}
+
+fn put_field(out: &mut Vec<u8>, field: &[u8]) {
+    out.extend(u32::try_from(field.len()).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend(field);
+}
+
+impl Room {
+    /// The room without its history.
+    pub(crate) fn record(&self) -> RoomRecord {
+        let mut state = vec![VERSION];
+        let mut form = Vec::with_capacity(2048);
+        self.config.form(FormKind::Submit).write(&mut Writer::new(&mut form));
+        put_field(&mut state, &form);
+        let subject = self.subject.stanza.as_ref();
+        put_field(&mut state, subject.map(|(stanza, _)| stanza.bytes()).unwrap_or_default());
+        put_field(&mut state, subject.map_or("", |(_, from)| from.as_str()).as_bytes());
+        put_field(&mut state, self.subject.text.as_bytes());
+        put_field(&mut state, self.avatar.as_ref().map(|avatar| &*avatar.card).unwrap_or_default());
+        for (user, entry) in self.affiliations.iter() {
+            let position = Affiliation::ALL.iter().position(|one| *one == entry.affiliation).unwrap_or(1);
+            state.push(u8::try_from(position).unwrap_or(1));
+            put_field(&mut state, user.as_str().as_bytes());
+            put_field(&mut state, entry.nick.as_deref().unwrap_or_default().as_bytes());
+            put_field(&mut state, entry.reason.as_deref().unwrap_or_default().as_bytes());
+        }
+        RoomRecord {
+            creator: self.creator.clone(),
+            title: self.config.name.clone(),
+            is_public: self.config.public,
+            state,
+        }
+    }
+
+    /// The complete history.
+    pub(crate) fn history_entries(&self) -> Vec<RoomHistoryEntry> {
+        self.history.iter().map(HistoryItem::entry).collect()
+    }
+
+    /// The room from the store; `None` if it cannot be read.
+    pub(crate) fn restore(jid: Jid, options: Arc<ServiceOptions>, stored: StoredRoom) -> Option<Room> {
+        let StoredRoom { record, history } = stored;
+        let limits = options.limits;
+        let mut room = Room::create(jid, options, record.creator);
+        room.affiliations = Default::default();
+        (room.locked, room.is_changed, room.state) = (false, false, RoomState::Alive);
+        let mut fields = FieldReader(&record.state);
+        if fields.octet()? != VERSION {
+            return None;
+        }
+        let scope = NamespaceContext::client();
+        let form = Tree::parse(fields.bytes()?, &scope, &STANZA_LIMITS).ok()?;
+        let form = DataForm::read(form.root()).ok()?;
+        room.config.apply(&form, &limits).ok()?;
+        let (subject, from, text) = (fields.bytes()?, fields.text()?, fields.text()?);
+        if let Some(stanza) = SharedStanza::read(subject).filter(|_| !subject.is_empty()) {
+            room.subject.stanza = Some((stanza, Jid::from_stored(from).ok()?));
+            room.subject.text = text.to_owned();
+        }
+        let card = fields.bytes()?;
+        if !card.is_empty() {
+            let limits = xml::Limits::DEFAULT;
+            room.avatar =
+                Tree::parse(card, &scope, &limits).ok().and_then(|card| RoomAvatar::read(card.root()));
+        }
+        while let Some(octet) = fields.octet() {
+            let affiliation = *Affiliation::ALL.get(usize::from(octet))?;
+            let user = Jid::from_stored(fields.text()?).ok()?;
+            let (nick, reason) = (fields.text()?, fields.text()?);
+            let nick = Some(nick).filter(|nick| !nick.is_empty());
+            room.affiliations.set(&user, affiliation, nick, Some(reason).filter(|reason| !reason.is_empty()));
+        }
+        for item in history.iter().filter_map(HistoryItem::read) {
+            room.history.push(item, &limits);
+        }
+        Some(room)
+    }
+}
+
+impl HistoryItem {
+    /// As it is stored.
+    pub(super) fn entry(&self) -> RoomHistoryEntry {
+        RoomHistoryEntry { id: self.id.clone(), message: self.stanza.bytes().to_vec() }
+    }
+
+    fn read(entry: &RoomHistoryEntry) -> Option<HistoryItem> {
+        let stanza = SharedStanza::read(&entry.message)?;
+        let from = Jid::from_stored(&stanza.head().from(stanza.bytes())?).ok()?;
+        let tree = stanza.tree().ok()?;
+        let occupant_id = tree.root().child("occupant-id", Ns::OccupantId)?.attr("id")?.into_owned().into();
+        let stamp = tree.root().child("delay", Ns::Delay)?.attr("stamp")?;
+        let millis = u64::try_from(datetime::parse_datetime(&stamp)?).ok()?;
+        drop(tree);
+        Some(HistoryItem { stanza, from, id: entry.id.clone(), occupant_id, millis })
+    }
+}

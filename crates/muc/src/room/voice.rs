@@ -1,0 +1,119 @@
+//! Voice requests and their approval: XEP-0045 1.35.5, sections 7.13 and 8.6; approval of registrations: section 9.9.
+
+use jid::Jid;
+use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
+use stanza::{StanzaCondition, StanzaError};
+use throng_core::SharedStanza;
+use xml::TreeNode;
+
+use super::presence::OccupantChange;
+use super::registration::REGISTER_FORM;
+use super::{Room, RoomCtx};
+use crate::privileges::{Affiliation, RoomRole};
+
+/// `FORM_TYPE` of voice requests.
+const REQUEST_FORM: &str = "http://jabber.org/protocol/muc#request";
+
+impl Room {
+    /// A form in a message to the room.
+    pub(super) fn submitted_form(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        form: TreeNode<'_>,
+        from: &Jid,
+    ) -> Result<(), StanzaError> {
+        let occupant = self.occupant(from)?;
+        let form = DataForm::read(form).map_err(|_| StanzaCondition::BadRequest)?;
+        if form.kind != FormKind::Submit {
+            return Ok(());
+        }
+        match form.form_type() {
+            Some(REQUEST_FORM) if form.get("muc#request_allow").is_some() => {
+                if occupant.role != RoomRole::Moderator {
+                    return Err(StanzaCondition::Forbidden.into());
+                }
+                self.answer_voice_request(ctx, &form)
+            }
+            Some(REQUEST_FORM) => {
+                let nick = occupant.nick().to_owned();
+                self.request_voice(ctx, &nick);
+                Ok(())
+            }
+            Some(REGISTER_FORM) => {
+                if !self.affiliation(ctx, from.bare()).is_privileged() {
+                    return Err(StanzaCondition::Forbidden.into());
+                }
+                self.answer_registration(ctx, &form)
+            }
+            _ => Err(StanzaCondition::BadRequest.into()),
+        }
+    }
+
+    /// Section 7.13: moderators receive the request of a visitor.
+    fn request_voice(&self, ctx: &mut RoomCtx<'_>, nick: &str) {
+        let Some(visitor) = self.occupants.get(nick).filter(|one| one.role == RoomRole::Visitor) else {
+            return;
+        };
+        let Some(session) = visitor.sessions.last() else { return };
+        let form = DataForm::typed(FormKind::Form, REQUEST_FORM)
+            .title("Voice Request")
+            .instructions("To approve this request for voice, select the check box and submit the form.")
+            .field(
+                FormField::new(FormFieldType::ListSingle, "muc#role")
+                    .label("Requested Role")
+                    .value("participant")
+                    .option("Participant", "participant"),
+            )
+            .field(
+                FormField::new(FormFieldType::JidSingle, "muc#jid").label("User").value(session.jid.as_str()),
+            )
+            .field(FormField::new(FormFieldType::TextSingle, "muc#roomnick").label("Nickname").value(nick))
+            .field(FormField::boolean("muc#request_allow", false).label("Grant voice to this person?"));
+        let moderators = self.occupants.sessions_of(|one| one.role == RoomRole::Moderator);
+        ctx.multicast(self.form_message(&form, &(ctx.new_id)()), &self.jid, moderators);
+    }
+
+    /// A message from the room with a form.
+    pub(super) fn form_message(&self, form: &DataForm, id: &str) -> Option<SharedStanza> {
+        SharedStanza::build(|w| {
+            w.start("message").attr("from", self.jid.as_str()).attr("id", id);
+            form.write(w);
+            w.end();
+        })
+    }
+
+    /// Section 8.6: a moderator answers.
+    fn answer_voice_request(&mut self, ctx: &mut RoomCtx<'_>, form: &DataForm) -> Result<(), StanzaError> {
+        if form.bool("muc#request_allow") != Some(true) {
+            return Ok(());
+        }
+        let nick = form.value("muc#roomnick").ok_or(StanzaCondition::BadRequest)?;
+        let Some(occupant) = self.occupants.get_mut(nick).filter(|one| one.role == RoomRole::Visitor) else {
+            return Ok(());
+        };
+        occupant.role = RoomRole::Participant;
+        if let Some(occupant) = self.occupants.get(nick) {
+            self.announce(ctx, occupant, &OccupantChange::default());
+        }
+        Ok(())
+    }
+
+    /// Section 9.9: an administrator answers a registration.
+    fn answer_registration(&mut self, ctx: &mut RoomCtx<'_>, form: &DataForm) -> Result<(), StanzaError> {
+        if form.bool("muc#register_allow") != Some(true) {
+            return Ok(());
+        }
+        let user = form.value("muc#jid").and_then(|jid| Jid::parse(jid).ok());
+        let user = user.ok_or(StanzaCondition::BadRequest)?.bare().to_jid();
+        let nick = form.value("muc#register_roomnick");
+        if self.affiliations.of(user.as_ref()) != Affiliation::None {
+            return Ok(());
+        }
+        if let Some(nick) = nick {
+            self.check_nick(&user, nick)?;
+        }
+        self.check_affiliation_capacity(1)?;
+        self.change_affiliation(ctx, &user, Affiliation::Member, nick, None, None);
+        Ok(())
+    }
+}

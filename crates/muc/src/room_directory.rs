@@ -1,0 +1,183 @@
+//! The rooms of a service that are in memory: for their list, and for the limits of rooms.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use base::lock::LeafMutex;
+use hashbrown::HashMap;
+use jid::{Jid, JidRef};
+
+use crate::room::Room;
+
+/// What the list of rooms shows of a room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RoomSummary {
+    pub(crate) name: String,
+    pub(crate) is_public: bool,
+    pub(crate) is_persistent: bool,
+    pub(crate) occupants: usize,
+    pub(crate) creator: Jid,
+}
+
+impl RoomSummary {
+    /// Whether it is in the list of rooms and not in the store.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.is_public && !self.is_persistent
+    }
+}
+
+#[derive(Default)]
+struct DirectoryState {
+    rooms: BTreeMap<Jid, RoomSummary>,
+    rooms_by_creator: HashMap<Jid, usize>,
+    /// Number of those that are listed: the lock is that of every room, so nobody counts under it.
+    listed: usize,
+}
+
+impl DirectoryState {
+    fn put(&mut self, room: &Jid, summary: RoomSummary) {
+        let creator = summary.creator.clone();
+        self.listed += usize::from(summary.is_listed());
+        let before = self.rooms.insert(room.clone(), summary);
+        self.listed -= usize::from(before.as_ref().is_some_and(RoomSummary::is_listed));
+        if before.is_none() {
+            *self.rooms_by_creator.entry(creator).or_default() += 1;
+        }
+    }
+}
+
+/// The rooms by address.
+#[derive(Default)]
+pub(crate) struct RoomDirectory(LeafMutex<DirectoryState>);
+
+/// Why a room cannot be created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoomLimit {
+    OfService,
+    OfUser,
+}
+
+impl RoomDirectory {
+    /// Adds a room that is being created.
+    ///
+    /// # Errors
+    /// The limit that is reached.
+    pub(crate) fn add_created(
+        &self,
+        room: &Jid,
+        creator: &Jid,
+        rooms: usize,
+        rooms_per_user: usize,
+    ) -> Result<(), RoomLimit> {
+        let mut state = self.0.lock();
+        if state.rooms.len() >= rooms {
+            return Err(RoomLimit::OfService);
+        }
+        if state.rooms_by_creator.get(creator).is_some_and(|count| *count >= rooms_per_user) {
+            return Err(RoomLimit::OfUser);
+        }
+        let summary = RoomSummary {
+            name: String::new(),
+            is_public: false,
+            is_persistent: false,
+            occupants: 0,
+            creator: creator.clone(),
+        };
+        state.put(room, summary);
+        Ok(())
+    }
+
+    /// Adds or replaces a room.
+    pub(crate) fn put(&self, room: &Room) {
+        let mut state = self.0.lock();
+        let is_same = state.rooms.get(room.jid()).is_some_and(|summary| {
+            summary.occupants == room.occupant_count()
+                && summary.is_public == room.is_public()
+                && summary.is_persistent == room.is_persistent()
+                && summary.name == room.name()
+        });
+        if !is_same {
+            let summary = RoomSummary {
+                name: room.name().to_owned(),
+                is_public: room.is_public(),
+                is_persistent: room.is_persistent(),
+                occupants: room.occupant_count(),
+                creator: room.creator().clone(),
+            };
+            state.put(room.jid(), summary);
+        }
+    }
+
+    /// Removes a room.
+    pub(crate) fn remove(&self, room: &Jid) {
+        let mut state = self.0.lock();
+        let Some(summary) = state.rooms.remove(room) else { return };
+        state.listed -= usize::from(summary.is_listed());
+        if let Some(count) = state.rooms_by_creator.get_mut(&summary.creator) {
+            *count -= 1;
+            if *count == 0 {
+                state.rooms_by_creator.remove(&summary.creator);
+            }
+        }
+    }
+
+    /// Rooms of a service after an address, in order.
+    pub(crate) fn page(
+        &self,
+        service: &str,
+        after: Option<JidRef<'_>>,
+        most: usize,
+        choose: impl Fn(&RoomSummary) -> bool,
+    ) -> Vec<(Jid, RoomSummary)> {
+        let state = self.0.lock();
+        let of_service = |room: &Jid| room.domain() == service;
+        let from = after.as_ref().map_or(Bound::Unbounded, |after| Bound::Excluded(after.as_str()));
+        let later = state.rooms.range::<str, _>((from, Bound::Unbounded));
+        let chosen = later.filter(|(room, summary)| of_service(room) && choose(summary));
+        chosen.take(most).map(|(room, summary)| (room.clone(), summary.clone())).collect()
+    }
+
+    /// The addresses of all rooms.
+    pub(crate) fn rooms(&self) -> Vec<Jid> {
+        self.0.lock().rooms.keys().cloned().collect()
+    }
+
+    /// Whether it has a room that `choose` selects.
+    pub(crate) fn contains(&self, room: &Jid, choose: impl Fn(&RoomSummary) -> bool) -> bool {
+        self.0.lock().rooms.get(room).is_some_and(choose)
+    }
+
+    /// Occupants of a room; none if it is not in use.
+    pub(crate) fn occupants(&self, room: &Jid) -> usize {
+        self.0.lock().rooms.get(room).map_or(0, |summary| summary.occupants)
+    }
+
+    /// Number of listed rooms.
+    pub(crate) fn listed(&self) -> usize {
+        self.0.lock().listed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rooms_are_limited_for_the_service_and_for_each_user() {
+        let jid = |text: &str| Jid::parse(text).unwrap();
+        let directory = RoomDirectory::default();
+        let (crone, hag) = (jid("crone1@shakespeare.lit"), jid("hag66@shakespeare.lit"));
+        let add = |room: &str, user: &Jid| directory.add_created(&jid(room), user, 3, 2);
+        assert_eq!(add("a@chat.shakespeare.lit", &crone), Ok(()));
+        assert_eq!(add("b@chat.shakespeare.lit", &crone), Ok(()));
+        assert_eq!(add("c@chat.shakespeare.lit", &crone), Err(RoomLimit::OfUser));
+        assert_eq!(add("c@chat.shakespeare.lit", &hag), Ok(()));
+        assert_eq!(add("d@chat.shakespeare.lit", &hag), Err(RoomLimit::OfService));
+        directory.remove(&jid("b@chat.shakespeare.lit"));
+        assert_eq!(add("d@chat.shakespeare.lit", &crone), Ok(()));
+        let page =
+            directory.page("chat.shakespeare.lit", Some(jid("a@chat.shakespeare.lit").as_ref()), 1, |_| true);
+        assert_eq!(page[0].0, jid("c@chat.shakespeare.lit"));
+        assert_eq!(directory.listed(), 0);
+    }
+}

@@ -1,0 +1,528 @@
+//! The task of one room: it owns the room, handles its inputs in order, and performs their effects before the next one.
+//!
+//! A room that does not exist has a task only while a stanza for it is handled.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use base::lock::LeafRwLock;
+use base::spawn::BoxFuture;
+use jid::Jid;
+use queues::serial_task::{SerialState, SerialTasks};
+use ring::hmac;
+use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
+use store::{RoomHistoryEntry, RoomRecord, StoreError, StoreErrorKind};
+use throng_core::iq::IqAnswer;
+use throng_core::server_error::store_error;
+use throng_core::server_secret::ServerSecret;
+use throng_core::session::flags;
+use throng_core::{Effects, Node, SharedStanza};
+use xml::Ns;
+
+use crate::answer_channel::AnswerSender;
+use crate::options::{CreationAccess, ServiceOptions};
+use crate::room::{DestroyNotice, Room, RoomCtx, RoomRequest, RoomState, UndeliveredReport, send_error};
+use crate::room_directory::{RoomDirectory, RoomLimit};
+use crate::room_ownership::{RoomOwnership, is_owned_elsewhere};
+
+/// The tasks of a domain's rooms, by address.
+pub(crate) type RoomTasks = SerialTasks<Jid, RoomTask>;
+
+/// What the tasks of a domain share.
+pub(crate) struct RoomShared {
+    /// The domain of accounts.
+    domain: String,
+    options: LeafRwLock<Arc<ServiceOptions>>,
+    pub(crate) directory: RoomDirectory,
+    occupant_key: OnceLock<hmac::Key>,
+    tasks: OnceLock<Weak<RoomTasks>>,
+    is_watched: AtomicBool,
+}
+
+/// An input of a room.
+pub(crate) struct RoomMessage {
+    pub(crate) node: Arc<Node>,
+    pub(crate) input: RoomInput,
+}
+
+/// What a room handles.
+pub(crate) enum RoomInput {
+    /// A message or presence, or an IQ between occupants.
+    Stanza { stanza: SharedStanza, from: Jid, to: Jid },
+    /// A request to the room: the stanza, and the way of the answer.
+    Request { bytes: Vec<u8>, is_set: bool, from: Jid, reply: AnswerSender<IqAnswer> },
+    /// Sessions that did not receive a stanza.
+    SessionsLost(Vec<Jid>),
+    /// An administrator creates the room for an owner.
+    Create { owner: Jid, reply: AnswerSender<bool> },
+    /// An administrator destroys the room.
+    Destroy { notice: DestroyNotice, reply: AnswerSender<bool> },
+    /// Another node has become the owner of the room.
+    OwnerChanged,
+    /// Messages of the history were stored, or not.
+    HistoryStored(Result<(), StoreError>),
+    /// An administrator lists the occupants.
+    ListOccupants { reply: AnswerSender<Option<Vec<(String, Jid)>>> },
+}
+
+/// An answer that is sent after the effects.
+enum RoomReply {
+    None,
+    Iq(AnswerSender<IqAnswer>, IqAnswer),
+    Done(AnswerSender<bool>, bool),
+}
+
+impl RoomShared {
+    pub(crate) fn new(domain: &str, options: ServiceOptions) -> Arc<RoomShared> {
+        Arc::new(RoomShared {
+            domain: domain.to_owned(),
+            options: LeafRwLock::new(Arc::new(options)),
+            directory: RoomDirectory::default(),
+            occupant_key: OnceLock::new(),
+            tasks: OnceLock::new(),
+            is_watched: AtomicBool::new(false),
+        })
+    }
+
+    /// In a cluster, gives up rooms of which another node has become the owner.
+    pub(crate) fn watch_ownership(self: &Arc<Self>, node: &Arc<Node>) {
+        if !node.is_single() && !self.is_watched.swap(true, Ordering::Relaxed) {
+            node.extensions.get_or_default_swept::<RoomOwnership>().add(self);
+        }
+    }
+
+    /// The tasks of the rooms, while they exist.
+    pub(crate) fn tasks(&self) -> Option<Arc<RoomTasks>> {
+        self.tasks.get()?.upgrade()
+    }
+
+    /// The tasks that report undelivered stanzas.
+    pub(crate) fn set_tasks(&self, tasks: &Arc<RoomTasks>) {
+        let _ = self.tasks.set(Arc::downgrade(tasks));
+    }
+
+    /// The options after a reload.
+    pub(crate) fn set_options(&self, options: ServiceOptions) {
+        *self.options.write() = Arc::new(options);
+    }
+
+    pub(crate) fn options(&self) -> Arc<ServiceOptions> {
+        self.options.read().clone()
+    }
+
+    /// The key of occupant ids: the same after a restart, if the server has a secret.
+    fn occupant_key(&self, node: &Node) -> &hmac::Key {
+        self.occupant_key.get_or_init(|| match node.extensions.get::<ServerSecret>() {
+            Some(secret) => secret.key(&format!("occupant-id {}", self.domain)),
+            None => hmac::Key::new(hmac::HMAC_SHA256, &base::id::random_bytes::<32>()),
+        })
+    }
+
+    /// Whether a user may create a room.
+    fn may_create(&self, node: &Node, from: &Jid, options: &ServiceOptions) -> bool {
+        if node.is_admin(from.as_ref()) {
+            return true;
+        }
+        match options.creation {
+            CreationAccess::All => true,
+            CreationAccess::Admins => false,
+            CreationAccess::Users => {
+                let session = || node.routing_table.find(from.bare())?.session(from.resource()?);
+                // A session on another node is one of an account, too: anonymous users are on the node of their rooms only
+                // if that is the only one.
+                from.domain() == self.domain
+                    && session().is_none_or(|session| !session.flags.has(flags::EPHEMERAL))
+            }
+        }
+    }
+}
+
+/// The state of a room's task.
+pub(crate) struct RoomTask {
+    jid: Jid,
+    shared: Arc<RoomShared>,
+    room: Option<Room>,
+    /// Whether the store has it.
+    is_stored: bool,
+    /// Persistent rooms that the user who enters has created.
+    created_by_sender: u64,
+    /// Messages are being stored.
+    is_storing_history: bool,
+    unsaved: Vec<RoomHistoryEntry>,
+}
+
+impl RoomTask {
+    pub(crate) fn new(jid: &Jid, shared: Arc<RoomShared>) -> RoomTask {
+        RoomTask {
+            jid: jid.clone(),
+            shared,
+            room: None,
+            is_stored: false,
+            created_by_sender: 0,
+            is_storing_history: false,
+            unsaved: Vec::new(),
+        }
+    }
+
+    /// Reads the room from the store.
+    async fn load(&mut self, node: &Node, input: &RoomInput) -> Result<(), StoreError> {
+        let options = self.shared.options();
+        let rooms = &node.stores.rooms;
+        match rooms.load(self.jid.as_ref()).await? {
+            Some(stored) => {
+                let corrupt = || StoreError::new(StoreErrorKind::Corrupt, "a stored room cannot be read");
+                self.room = Some(Room::restore(self.jid.clone(), options, stored).ok_or_else(corrupt)?);
+                // After that: a stored room without a room here is removed.
+                self.is_stored = true;
+            }
+            None => {
+                if let RoomInput::Stanza { stanza, from, .. } = input
+                    && enters(stanza)
+                {
+                    let most = u32::try_from(options.rooms_per_user).unwrap_or(u32::MAX);
+                    self.created_by_sender = rooms.count_created(from.bare(), most).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses an input, since the room could not be read.
+    fn refuse(&self, ctx: &mut RoomCtx<'_>, input: RoomInput, error: StanzaError) {
+        match input {
+            RoomInput::Stanza { stanza, from, to } => send_error(ctx, &stanza, &from, &to, &error),
+            RoomInput::Request { reply, .. } => reply.send(Err(error)),
+            // The end of its channel reports it to who waits for an answer.
+            _ => {}
+        }
+    }
+
+    fn handle_input(&mut self, ctx: &mut RoomCtx<'_>, node: &Arc<Node>, input: RoomInput) -> RoomReply {
+        match input {
+            RoomInput::Stanza { stanza, from, to } => {
+                self.handle_stanza(ctx, node, &stanza, &from, &to);
+                RoomReply::None
+            }
+            RoomInput::Request { bytes, is_set, from, reply } => {
+                RoomReply::Iq(reply, self.answer(ctx, &bytes, is_set, &from))
+            }
+            RoomInput::SessionsLost(sessions) => {
+                if let Some(room) = &mut self.room {
+                    room.sessions_lost(ctx, &sessions);
+                }
+                RoomReply::None
+            }
+            RoomInput::Create { owner, reply } => {
+                let is_new = self.room.is_none();
+                if is_new {
+                    let mut room = Room::create(self.jid.clone(), self.shared.options(), owner);
+                    room.unlock_persistent();
+                    self.room = Some(room);
+                }
+                RoomReply::Done(reply, is_new)
+            }
+            RoomInput::Destroy { notice, reply } => {
+                let exists = self.room.is_some();
+                if let Some(room) = &mut self.room {
+                    room.destroy(ctx, &notice);
+                }
+                RoomReply::Done(reply, exists)
+            }
+            RoomInput::OwnerChanged => {
+                self.give_up(ctx, node);
+                RoomReply::None
+            }
+            RoomInput::HistoryStored(result) => {
+                self.is_storing_history = false;
+                if let Err(error) = result {
+                    tracing::error!(room = %self.jid, %error, "messages of a room were not stored");
+                }
+                RoomReply::None
+            }
+            RoomInput::ListOccupants { reply } => {
+                reply.send(self.room.as_ref().map(Room::occupant_list));
+                RoomReply::None
+            }
+        }
+    }
+
+    /// The occupants leave. What is in the store stays there.
+    fn give_up(&mut self, ctx: &mut RoomCtx<'_>, node: &Arc<Node>) {
+        if !is_owned_elsewhere(node, self.jid.as_ref()) {
+            return;
+        }
+        let Some(mut room) = self.room.take() else { return };
+        room.dissolve(ctx);
+        self.is_stored = false;
+        let (messages, keep, jid) =
+            (std::mem::take(&mut self.unsaved), room.history_limit(), self.jid.clone());
+        if messages.is_empty() {
+            return;
+        }
+        let stores = node.stores.clone();
+        let append = async move {
+            if let Err(error) = stores.rooms.append(jid.as_ref(), messages, keep).await {
+                tracing::error!(room = %jid, %error, "messages of a room were not stored");
+            }
+        };
+        node.spawner.spawn("room history", Box::pin(append));
+    }
+
+    fn handle_stanza(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        node: &Arc<Node>,
+        stanza: &SharedStanza,
+        from: &Jid,
+        to: &Jid,
+    ) {
+        if self.room.is_none() && enters(stanza) && to.resource().is_some() {
+            match self.create_room(node, from) {
+                Ok(room) => self.room = Some(room),
+                Err(error) => return send_error(ctx, stanza, from, to, &error),
+            }
+        }
+        match (&mut self.room, stanza.kind()) {
+            (Some(room), StanzaKind::Presence(_)) => room.presence(ctx, stanza, from, to),
+            (Some(room), StanzaKind::Message(_)) => room.message(ctx, stanza, from, to),
+            (Some(room), StanzaKind::Iq(_)) => room.relayed_iq(ctx, stanza, from, to),
+            (None, StanzaKind::Presence(PresenceType::Available)) => match to.resource() {
+                Some(_) => crate::room::report_not_in_room(ctx, from, to),
+                None => {
+                    let error = StanzaError::new(StanzaCondition::JidMalformed);
+                    send_error(ctx, stanza, from, to, &error.text("add a nickname to the address"));
+                }
+            },
+            (None, StanzaKind::Presence(_)) => {}
+            (None, kind) => {
+                if kind.is_request() || matches!(kind, StanzaKind::Message(_)) {
+                    send_error(ctx, stanza, from, to, &StanzaCondition::ItemNotFound.into());
+                }
+            }
+        }
+    }
+
+    /// Section 10.1 of XEP-0045.
+    fn create_room(&self, node: &Node, from: &Jid) -> Result<Room, StanzaError> {
+        let options = self.shared.options();
+        let not_allowed = |text| StanzaError::new(StanzaCondition::NotAllowed).text(text);
+        if !self.shared.may_create(node, from, &options) {
+            return Err(not_allowed("you are not allowed to create rooms"));
+        }
+        let creator = from.bare().to_jid();
+        let per_user = if node.is_admin(from.as_ref()) { usize::MAX } else { options.rooms_per_user };
+        if self.created_by_sender >= per_user as u64 {
+            return Err(not_allowed("you have reached your maximum number of rooms"));
+        }
+        match self.shared.directory.add_created(&self.jid, &creator, options.rooms, per_user) {
+            Ok(()) => Ok(Room::create(self.jid.clone(), options, creator)),
+            Err(RoomLimit::OfService) => {
+                Err(not_allowed("the service has reached its maximum number of rooms"))
+            }
+            Err(RoomLimit::OfUser) => Err(not_allowed("you have reached your maximum number of rooms")),
+        }
+    }
+
+    fn answer(&mut self, ctx: &mut RoomCtx<'_>, bytes: &[u8], is_set: bool, from: &Jid) -> IqAnswer {
+        let room = self.room.as_mut().ok_or(StanzaCondition::ItemNotFound)?;
+        let tree = throng_core::shared_stanza::tree(bytes).map_err(|_| StanzaCondition::BadRequest)?;
+        let payload = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
+        room.request(ctx, &RoomRequest { from, is_set, payload })
+    }
+
+    /// Forgets a room that ended, and updates the list of rooms. What must be stored before the answer is returned.
+    fn after_input(&mut self) -> Option<RoomWrite> {
+        let ends = self.room.as_ref().is_some_and(|room| {
+            room.state() == RoomState::Destroyed || room.occupant_count() == 0 && !room.is_persistent()
+        });
+        if ends {
+            self.room = None;
+            self.unsaved = Vec::new();
+        }
+        let Some(room) = &mut self.room else {
+            self.shared.directory.remove(&self.jid);
+            return std::mem::take(&mut self.is_stored).then_some(RoomWrite::Remove);
+        };
+        self.shared.directory.put(room);
+        let unsaved = room.take_unsaved();
+        if !room.is_persistent() {
+            // It is stored again, with its history, when it becomes persistent.
+            room.mark_changed();
+            return std::mem::take(&mut self.is_stored).then_some(RoomWrite::Remove);
+        }
+        let is_new = !std::mem::replace(&mut self.is_stored, true);
+        if is_new {
+            self.unsaved = room.history_entries();
+        } else {
+            self.unsaved.extend(unsaved);
+            // What the history has no more would be removed by the store.
+            let excess = self.unsaved.len().saturating_sub(room.history_limit() as usize);
+            self.unsaved.drain(..excess);
+        }
+        (room.take_changed() || is_new).then(|| RoomWrite::Put(Box::new(room.record())))
+    }
+
+    /// Stores messages in the background, one batch after the other, so that their number decides its size.
+    fn store_history(&mut self, node: &Arc<Node>) {
+        let Some(room) = self.room.as_ref().filter(|_| !self.is_storing_history && !self.unsaved.is_empty())
+        else {
+            return;
+        };
+        self.is_storing_history = true;
+        let (messages, keep) = (std::mem::take(&mut self.unsaved), room.history_limit());
+        let (jid, node, tasks) = (self.jid.clone(), node.clone(), self.shared.tasks.get().cloned());
+        let spawner = node.spawner.clone();
+        spawner.spawn(
+            "room history",
+            Box::pin(async move {
+                let result = node.stores.rooms.append(jid.as_ref(), messages, keep).await;
+                let Some(tasks) = tasks.and_then(|tasks| tasks.upgrade()) else { return };
+                let spawner = node.spawner.clone();
+                let message = RoomMessage { node, input: RoomInput::HistoryStored(result) };
+                tasks.send(spawner, jid, message, 64).await;
+            }),
+        );
+    }
+
+    /// Sends sessions that did not receive a stanza to the task again.
+    fn undelivered_report(&self) -> UndeliveredReport {
+        let (tasks, room) = (self.shared.tasks.get().cloned().unwrap_or_default(), self.jid.clone());
+        Arc::new(move |node: &Arc<Node>, sessions: Vec<Jid>| {
+            let Some(tasks) = tasks.upgrade() else { return };
+            let size = sessions.iter().map(|one| one.as_str().len() + 32).sum();
+            let message = RoomMessage { node: node.clone(), input: RoomInput::SessionsLost(sessions) };
+            // The room's task may be the caller, so it must not wait; a full mailbox means that a later stanza reports them.
+            let _ = tasks.try_send(&node.spawner, &room, message, size);
+        })
+    }
+}
+
+/// What must be stored before an answer.
+enum RoomWrite {
+    Put(Box<RoomRecord>),
+    Remove,
+}
+
+impl RoomTask {
+    /// Handles an input of a room that was loaded, or could not be.
+    fn handle_loaded(
+        &mut self,
+        node: Arc<Node>,
+        input: RoomInput,
+        loaded: Result<(), StoreError>,
+    ) -> Option<BoxFuture<'_, ()>> {
+        if let Some(room) = &mut self.room {
+            room.set_options(self.shared.options());
+        }
+        let shared = self.shared.clone();
+        let sender = match &input {
+            RoomInput::Stanza { from, .. } | RoomInput::Request { from, .. } => Some(from.clone()),
+            _ => None,
+        };
+        let undelivered = self.undelivered_report();
+        let new_id = || String::from_utf8_lossy(&node.next_stanza_id().to_text()).into_owned();
+        let mut ctx = RoomCtx {
+            now: node.clock.unix_millis(),
+            new_id: &new_id,
+            occupant_key: shared.occupant_key(&node),
+            is_service_admin: sender.is_some_and(|sender| node.is_admin(sender.bare())),
+            undelivered: &undelivered,
+            effects: Effects::default(),
+        };
+        if let Err(error) = loaded {
+            tracing::error!(room = %self.jid, %error, "a room could not be read");
+            self.refuse(&mut ctx, input, store_error(error));
+            let effects = std::mem::take(&mut ctx.effects);
+            return node.perform_in_order(effects);
+        }
+        let reply = self.handle_input(&mut ctx, &node, input);
+        let effects = std::mem::take(&mut ctx.effects);
+        let write = self.after_input();
+        let rest = node.perform_in_order(effects);
+        if write.is_none() && rest.is_none() {
+            self.store_history(&node);
+            send_reply(reply, Ok(()));
+            return None;
+        }
+        Some(Box::pin(async move {
+            if let Some(rest) = rest {
+                rest.await;
+            }
+            let written = match write {
+                Some(write) => self.write(&node, write).await,
+                None => Ok(()),
+            };
+            // After the room: messages of a room that is not stored are not stored either.
+            self.store_history(&node);
+            send_reply(reply, written);
+        }))
+    }
+
+    async fn write(&mut self, node: &Node, write: RoomWrite) -> Result<(), StoreError> {
+        let rooms = &node.stores.rooms;
+        let written = match write {
+            RoomWrite::Put(record) => rooms.put(self.jid.as_ref(), *record).await,
+            RoomWrite::Remove => rooms.remove(self.jid.as_ref()).await.map(drop),
+        };
+        if let Err(error) = &written {
+            tracing::error!(room = %self.jid, %error, "a room was not stored");
+            // It is tried again with the next input.
+            self.is_stored = true;
+            if let Some(room) = &mut self.room {
+                room.mark_changed();
+            }
+        }
+        written
+    }
+}
+
+/// Sends an answer, or the error of the store.
+fn send_reply(reply: RoomReply, written: Result<(), StoreError>) {
+    match reply {
+        RoomReply::None => {}
+        RoomReply::Iq(reply, answer) => {
+            reply.send(answer.and_then(|answer| written.map(|()| answer).map_err(store_error)));
+        }
+        RoomReply::Done(reply, done) => reply.send(done && written.is_ok()),
+    }
+}
+
+impl SerialState for RoomTask {
+    type Message = RoomMessage;
+
+    fn handle(&mut self, message: RoomMessage) -> Option<BoxFuture<'_, ()>> {
+        let RoomMessage { node, input } = message;
+        let needs_room = !matches!(
+            input,
+            RoomInput::SessionsLost(_) | RoomInput::HistoryStored(_) | RoomInput::OwnerChanged
+        );
+        // Without a room the store is asked again: the sender of the last input may have been another one. A room that is still
+        // stored is being removed.
+        if self.room.is_some() || self.is_stored || !needs_room {
+            return self.handle_loaded(node, input, Ok(()));
+        }
+        Some(Box::pin(async move {
+            let loaded = self.load(&node, &input).await;
+            if let Some(rest) = self.handle_loaded(node, input, loaded) {
+                rest.await;
+            }
+        }))
+    }
+
+    fn is_idle(&self) -> bool {
+        let is_idle = !self.is_storing_history
+            && self.unsaved.is_empty()
+            && self.room.as_ref().is_none_or(|room| room.occupant_count() == 0);
+        if is_idle {
+            // A persistent room stays in the store only.
+            self.shared.directory.remove(&self.jid);
+        }
+        is_idle
+    }
+}
+
+/// Whether a stanza enters a room: available presence with the element of section 7.2.1.
+fn enters(stanza: &SharedStanza) -> bool {
+    stanza.kind() == StanzaKind::Presence(PresenceType::Available)
+        && stanza.tree().is_ok_and(|tree| tree.root().child("x", Ns::Muc).is_some())
+}

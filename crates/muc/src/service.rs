@@ -1,0 +1,167 @@
+//! The service of rooms: it passes stanzas to the tasks of rooms, and answers requests to its own address: XEP-0045 1.35.5,
+//! section 6.3 (the list of rooms), in pages of XEP-0059 1.0.
+
+use std::sync::Arc;
+
+use jid::Jid;
+use queues::keyed_queues::KeyedQueueLimits;
+use queues::serial_task::{MailboxFull, SerialTasks};
+use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
+use stanza::{StanzaCondition, StanzaError};
+use throng_core::Effects;
+use throng_core::Node;
+use throng_core::hooks::{Flow, HandlerOutcome, StopReason};
+use throng_core::iq::{IqFlow, IqRequest};
+use throng_core::server_error::store_error;
+use throng_core::service::ServiceCtx;
+use xml::{Ns, Writer};
+
+use crate::answer_channel::{AnswerSender, answer_channel};
+use crate::options::ServiceOptions;
+use crate::room_directory::RoomSummary;
+use crate::room_task::{RoomInput, RoomMessage, RoomShared, RoomTask, RoomTasks};
+
+/// Bytes that wait for one room, and for all rooms of a domain.
+const MAILBOX_BYTES: usize = 1 << 20;
+const ALL_MAILBOXES_BYTES: usize = 256 << 20;
+/// Bytes that a message counts besides its stanza.
+const MESSAGE_BYTES: usize = 256;
+/// Rooms of a page of the list.
+const MAX_PAGE: u32 = 100;
+
+/// The rooms of a domain; they survive reloads.
+pub(crate) struct RoomService {
+    pub(crate) shared: Arc<RoomShared>,
+    tasks: Arc<RoomTasks>,
+}
+
+impl RoomService {
+    pub(crate) fn new(domain: &str, options: ServiceOptions) -> RoomService {
+        let shared = RoomShared::new(domain, options);
+        let limits = KeyedQueueLimits::without_forced_bound(MAILBOX_BYTES, ALL_MAILBOXES_BYTES);
+        let of_tasks = shared.clone();
+        let tasks = SerialTasks::new("room", limits, move |jid: &Jid| RoomTask::new(jid, of_tasks.clone()));
+        shared.set_tasks(&tasks);
+        RoomService { shared, tasks }
+    }
+
+    /// Passes a message, a presence or an IQ between occupants to its room.
+    pub(crate) fn handle_stanza(&self, ctx: &mut ServiceCtx<'_>) -> Flow {
+        if ctx.to.local().is_none() {
+            return Flow::Stop(StopReason::Refused(StanzaCondition::ServiceUnavailable.into()));
+        }
+        self.shared.watch_ownership(ctx.node);
+        let room = ctx.to.bare().to_jid();
+        let input =
+            RoomInput::Stanza { stanza: ctx.stanza.clone(), from: ctx.from.to_jid(), to: ctx.to.to_jid() };
+        let message = RoomMessage { node: ctx.node.clone(), input };
+        let size = ctx.stanza.bytes().len() + MESSAGE_BYTES;
+        let Err(MailboxFull(message)) = self.tasks.try_send(&ctx.node.spawner, &room, message, size) else {
+            return Flow::Stop(StopReason::Consumed);
+        };
+        if !ctx.may_wait {
+            return Flow::Stop(StopReason::Refused(StanzaCondition::ResourceConstraint.into()));
+        }
+        // The sender is slowed, and nobody else.
+        let wait = self.tasks.clone().send(ctx.node.spawner.clone(), room, message, size);
+        Flow::Wait(Box::pin(async move {
+            wait.await;
+            HandlerOutcome { flow: Flow::Stop(StopReason::Consumed), effects: Effects::default() }
+        }))
+    }
+
+    /// Passes a request to its room, and waits for the answer.
+    pub(crate) fn handle_request(&self, request: &IqRequest<'_>, is_set: bool) -> IqFlow {
+        let Some(room) = request.to.map(|to| to.bare().to_jid()) else {
+            return IqFlow::error(StanzaCondition::ItemNotFound);
+        };
+        let (reply, answer) = answer_channel();
+        let (bytes, from) = (request.bytes.to_vec(), request.from.to_jid());
+        let size = bytes.len() + MESSAGE_BYTES;
+        self.send(request.node, &room, RoomInput::Request { bytes, is_set, from, reply }, size);
+        IqFlow::wait(async move {
+            let ended = || Err(StanzaCondition::ResourceConstraint.into());
+            answer.receive().await.unwrap_or_else(ended)
+        })
+    }
+
+    /// Sends an input that is answered, and waits for the answer; `None` if it was not handled.
+    pub(crate) async fn call<T>(
+        &self,
+        node: &Arc<Node>,
+        room: Jid,
+        input: impl FnOnce(AnswerSender<T>) -> RoomInput,
+    ) -> Option<T> {
+        let (reply, answer) = answer_channel();
+        self.send(node, &room, input(reply), MESSAGE_BYTES);
+        answer.receive().await
+    }
+
+    /// With a full mailbox the input is dropped, and with it the sender of its answer.
+    fn send(&self, node: &Arc<Node>, room: &Jid, input: RoomInput, size: usize) {
+        let _ = self.tasks.try_send(&node.spawner, room, RoomMessage { node: node.clone(), input }, size);
+    }
+
+    /// Section 6.3: the public rooms, temporary ones first.
+    pub(crate) fn list_rooms(&self, request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
+        let service = request.service.ok_or(StanzaCondition::ServiceUnavailable)?.address().to_owned();
+        let tree = request.tree()?;
+        let query = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
+        if query.attr("node").is_some_and(|node| !node.is_empty()) {
+            return Err(StanzaCondition::ItemNotFound.into());
+        }
+        let paging = RsmRequest::from_parent(query)?;
+        let after = match paging.as_ref().map(|paging| &paging.position) {
+            None | Some(PagePosition::First) => None,
+            Some(PagePosition::After(id)) => {
+                Some(Jid::parse(id).map_err(|_| StanzaError::new(StanzaCondition::ItemNotFound))?)
+            }
+            Some(_) => return Err(StanzaCondition::FeatureNotImplemented.into()),
+        };
+        let most = paging.as_ref().map_or(MAX_PAGE, |paging| paging.page_size(MAX_PAGE));
+        let directory = &self.shared.directory;
+        let temporary_count = directory.listed();
+        // A room that is not a temporary one is a position in the list of persistent ones.
+        let is_in_store =
+            after.as_ref().is_some_and(|after| !directory.contains(after, RoomSummary::is_listed));
+        let mut rooms: Vec<(Jid, String)> = Vec::new();
+        if !is_in_store {
+            let page = directory.page(
+                &service,
+                after.as_ref().map(Jid::as_ref),
+                most as usize,
+                RoomSummary::is_listed,
+            );
+            rooms.extend(page.into_iter().map(|(room, summary)| (room, summary.name)));
+        }
+        let stores = request.node.stores.clone();
+        Ok(IqFlow::wait(async move {
+            let missing = most.saturating_sub(u32::try_from(rooms.len()).unwrap_or(u32::MAX));
+            if missing > 0 {
+                let after = after.filter(|_| is_in_store);
+                let stored = stores.rooms.list(&service, after, missing).await.map_err(store_error)?;
+                rooms.extend(stored.into_iter().map(|room| (room.jid, room.title)));
+            }
+            let count = stores.rooms.count(&service).await.map_err(store_error)? + temporary_count as u64;
+            Ok(write_rooms(&rooms, count, paging.is_some()))
+        }))
+    }
+}
+
+fn write_rooms(rooms: &[(Jid, String)], count: u64, is_page: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    let mut w = Writer::new(&mut out);
+    w.start_ns("query", Ns::DiscoItems);
+    for (room, name) in rooms {
+        let name = if name.is_empty() { room.local().unwrap_or_default() } else { name };
+        w.start("item").attr("jid", room.as_str()).attr("name", name).end();
+    }
+    // A list that is cut is a page, even if the client did not ask for one.
+    if is_page || (rooms.len() as u64) < count {
+        let ends = rooms.first().zip(rooms.last());
+        let ends = ends.map(|(first, last)| (first.0.as_str(), last.0.as_str()));
+        RsmResponse { first_and_last: ends, index: None, count: Some(count) }.write(&mut w);
+    }
+    w.end();
+    out
+}

@@ -1,0 +1,217 @@
+//! XEP-0045, sections 8 (moderators) and 9 (administrators).
+
+use testkit::assert_same;
+
+use super::*;
+
+/// firstwitch owns the room, secondwitch administers it, thirdwitch has no affiliation.
+struct Coven {
+    play: Shakespeare,
+    owner: NodeClient,
+    admin: NodeClient,
+    user: NodeClient,
+}
+
+fn coven(fields: &str) -> Coven {
+    let play = Shakespeare::new();
+    let owner = play.room(fields);
+    let (admin_client, user) = (play.wicca(), play.hag());
+    admin(&owner, "set", "<item affiliation='admin' jid='wiccarocks@example.com'/>");
+    enter(&admin_client, "secondwitch");
+    enter(&user, "thirdwitch");
+    forget(&[&owner, &admin_client, &user]);
+    Coven { play, owner, admin: admin_client, user }
+}
+
+impl Coven {
+    fn forget(&self) {
+        forget(&[&self.owner, &self.admin, &self.user]);
+    }
+}
+
+#[test]
+fn section_8_2_kicking_an_occupant() {
+    let coven = coven("");
+    let kicked = admin(
+        &coven.admin,
+        "set",
+        "<item nick='thirdwitch' role='none'><reason>Avaunt, you cullion!</reason></item>",
+    );
+    let note = "<actor nick='secondwitch'/><reason>Avaunt, you cullion!</reason></item>";
+    let with_note = |item: String| item.replace("/>", &format!(">{note}"));
+    assert_same(
+        &kicked,
+        &[
+            gone(&coven.admin, "thirdwitch", &with_note(item_of("none", "none", &coven.user)), &[307]),
+            result(&coven.admin),
+        ],
+    );
+    assert_same(
+        &masked(coven.user.recv()),
+        &[gone(&coven.user, "thirdwitch", &with_note(item("none", "none")), &[307, 110])],
+    );
+}
+
+#[test]
+fn sections_8_and_9_errors_of_role_changes() {
+    let coven = coven("");
+    let moderator = coven.play.engine.connect("hecate", "broom");
+    enter(&moderator, "hecate");
+    admin(&coven.owner, "set", "<item nick='hecate' role='moderator'/>");
+    coven.forget();
+    forget(&[&moderator]);
+    for (client, item, kind, condition) in [
+        // Section 8: requests of others.
+        (&coven.user, "<item nick='secondwitch' role='none'/>", "auth", "forbidden"),
+        (&coven.user, "<item nick='thirdwitch' role='moderator'/>", "auth", "forbidden"),
+        // Section 8.2: nobody kicks users with a higher affiliation, or himself.
+        (&coven.admin, "<item nick='firstwitch' role='none'/>", "cancel", "not-allowed"),
+        (&moderator, "<item nick='secondwitch' role='none'/>", "cancel", "not-allowed"),
+        (&coven.admin, "<item nick='secondwitch' role='none'/>", "cancel", "conflict"),
+        // Section 8.4.
+        (&coven.admin, "<item nick='firstwitch' role='visitor'/>", "cancel", "not-allowed"),
+        // Sections 9.6 and 9.7.
+        (&moderator, "<item nick='thirdwitch' role='moderator'/>", "auth", "forbidden"),
+        (&coven.admin, "<item nick='firstwitch' role='participant'/>", "cancel", "not-allowed"),
+        (&coven.owner, "<item nick='nobody' role='none'/>", "cancel", "item-not-found"),
+        // Section 16.4.
+        (
+            &coven.owner,
+            "<item nick='thirdwitch' role='visitor' affiliation='none'/>",
+            "modify",
+            "bad-request",
+        ),
+        (&coven.owner, "<item nick='thirdwitch'/>", "modify", "bad-request"),
+        (&coven.owner, "<item nick='thirdwitch' role='king'/>", "modify", "bad-request"),
+        (&coven.owner, "", "modify", "bad-request"),
+    ] {
+        assert_error(&admin(client, "set", item), kind, condition);
+    }
+    // Nothing of a request is applied if one item is refused.
+    let both = "<item nick='thirdwitch' role='none'/><item nick='firstwitch' role='none'/>";
+    assert_error(&admin(&coven.admin, "set", both), "cancel", "not-allowed");
+    assert!(coven.user.recv().is_empty());
+}
+
+#[test]
+fn sections_8_3_and_8_4_voice_is_granted_and_revoked() {
+    let coven = coven("");
+    admin(&coven.admin, "set", "<item nick='thirdwitch' role='visitor'/>");
+    let visitor = "<item affiliation='none' role='visitor'><actor nick='secondwitch'/></item>";
+    assert_same(&masked(coven.user.recv()), &[presence(&coven.user, "thirdwitch", visitor, &[110])]);
+    coven.forget();
+    let listed = admin(&coven.admin, "get", "<item role='visitor'/>");
+    assert_same(
+        &listed,
+        &[result(&coven.admin).replace(
+            "/>",
+            &format!(
+                "><query xmlns='http://jabber.org/protocol/muc#admin'><item affiliation='none' jid='{}' \
+                 nick='thirdwitch' role='visitor'/></query></iq>",
+                coven.user.full()
+            ),
+        )],
+    );
+    admin(&coven.admin, "set", "<item nick='thirdwitch' role='participant'/>");
+    assert!(coven.user.recv().concat().contains("role='participant'"));
+}
+
+#[test]
+fn section_9_1_banning_a_user() {
+    let coven = coven("");
+    admin(
+        &coven.admin,
+        "set",
+        "<item affiliation='outcast' jid='hag66@example.com'><reason>Treason</reason></item>",
+    );
+    let note =
+        "<item affiliation='outcast' role='none'><actor nick='secondwitch'/><reason>Treason</reason></item>";
+    assert_same(&masked(coven.user.recv()), &[gone(&coven.user, "thirdwitch", note, &[301, 110])]);
+    assert_error(&enter(&coven.user, "thirdwitch"), "auth", "forbidden");
+    coven.forget();
+    let bans = admin(&coven.admin, "get", "<item affiliation='outcast'/>").concat();
+    let listed = "<item affiliation='outcast' jid='hag66@example.com'><reason>Treason</reason></item>";
+    assert!(bans.contains(listed), "{bans}");
+    // Section 9.2: the ban is lifted.
+    admin(&coven.admin, "set", "<item affiliation='none' jid='hag66@example.com'/>");
+    assert_eq!(enter(&coven.user, "thirdwitch").len(), 4);
+    // A domain.
+    coven.forget();
+    admin(&coven.owner, "set", "<item affiliation='outcast' jid='example.com'/>");
+    assert!(coven.user.recv().concat().contains("<status code='301'/>"));
+    assert!(
+        coven.admin.recv().concat().contains("outcast"),
+        "an administrator has an affiliation of his own"
+    );
+}
+
+#[test]
+fn section_9_errors_of_affiliation_changes() {
+    let coven = coven("");
+    for (client, item, kind, condition) in [
+        (&coven.user, "<item affiliation='outcast' jid='hecate@example.com'/>", "auth", "forbidden"),
+        (&coven.user, "<item affiliation='member' jid='nobody@example.com'/>", "auth", "forbidden"),
+        // Section 9.1.
+        (&coven.admin, "<item affiliation='outcast' jid='crone1@example.com'/>", "cancel", "not-allowed"),
+        (&coven.admin, "<item affiliation='outcast' jid='wiccarocks@example.com'/>", "cancel", "conflict"),
+        (&coven.owner, "<item affiliation='outcast' jid='crone1@example.com'/>", "cancel", "conflict"),
+        // Sections 10.3 to 10.7: only owners.
+        (&coven.admin, "<item affiliation='owner' jid='hag66@example.com'/>", "auth", "forbidden"),
+        (&coven.admin, "<item affiliation='admin' jid='hag66@example.com'/>", "auth", "forbidden"),
+        (&coven.admin, "<item affiliation='none' jid='crone1@example.com'/>", "auth", "forbidden"),
+        // Section 10.4: the last owner.
+        (&coven.owner, "<item affiliation='admin' jid='crone1@example.com'/>", "cancel", "conflict"),
+        (&coven.owner, "<item affiliation='member' jid='@'/>", "modify", "jid-malformed"),
+        (&coven.owner, "<item affiliation='member'/>", "modify", "bad-request"),
+        (&coven.owner, "<item affiliation='member' nick='nobody'/>", "cancel", "item-not-found"),
+    ] {
+        assert_error(&admin(client, "set", item), kind, condition);
+    }
+    for (client, affiliation) in [
+        (&coven.user, "outcast"),
+        (&coven.user, "member"),
+        (&coven.user, "owner"),
+        (&coven.admin, "owner"),
+        (&coven.admin, "admin"),
+    ] {
+        let list = admin(client, "get", &format!("<item affiliation='{affiliation}'/>"));
+        assert_error(&list, "auth", "forbidden");
+    }
+    assert!(
+        admin(&coven.owner, "get", "<item affiliation='owner'/>")[0].contains("jid='crone1@example.com'")
+    );
+}
+
+#[test]
+fn sections_9_3_and_9_4_membership_is_granted_and_revoked() {
+    let coven = coven(&field("muc#roomconfig_membersonly", "1"));
+    assert_error(&enter(&coven.user, "thirdwitch"), "auth", "registration-required");
+    let granted = admin(&coven.admin, "set", "<item affiliation='member' jid='hag66@example.com'/>");
+    // Occupants who see addresses learn about it, although the user is not in the room.
+    assert!(
+        granted[0].contains("<item affiliation='member' jid='hag66@example.com' role='none'/>"),
+        "{granted:?}"
+    );
+    assert_eq!(enter(&coven.user, "thirdwitch").len(), 4);
+    coven.forget();
+    admin(&coven.admin, "set", "<item affiliation='none' jid='hag66@example.com'/>");
+    let note = "<item affiliation='none' role='none'><actor nick='secondwitch'/></item>";
+    assert_same(&masked(coven.user.recv()), &[gone(&coven.user, "thirdwitch", note, &[321, 110])]);
+}
+
+#[test]
+fn section_5_2_affiliations_change_the_role_of_occupants() {
+    let coven = coven(&field("muc#roomconfig_moderatedroom", "1"));
+    for (affiliation, role) in [
+        ("member", "participant"),
+        ("admin", "moderator"),
+        ("member", "participant"),
+        ("owner", "moderator"),
+        ("none", "visitor"),
+    ] {
+        admin(&coven.owner, "set", &format!("<item affiliation='{affiliation}' jid='hag66@example.com'/>"));
+        let received = coven.user.recv().concat();
+        assert!(received.contains(&format!("affiliation='{affiliation}'")), "{received}");
+        assert!(received.contains(&format!("role='{role}'")), "{affiliation}: {received}");
+    }
+}

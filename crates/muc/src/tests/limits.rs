@@ -1,0 +1,89 @@
+//! Bounds: rooms, nicknames, lists, occupants, presence of large rooms; who may create rooms.
+
+use super::*;
+
+#[test]
+fn rooms_are_created_by_those_who_may_and_up_to_the_limits() {
+    let play = Shakespeare::with(&[("rooms_per_user", OptionValue::Int(1))]);
+    let crone = play.room("");
+    let heath = "heath@conference.example.com/firstwitch";
+    let refused = crone.request(&format!("<presence to='{heath}'>{MUC}</presence>"));
+    assert_error(&refused, "cancel", "not-allowed");
+    let play = Shakespeare::with(&[("creation", OptionValue::Text("admins".into()))]);
+    let hag = play.hag();
+    assert_error(&enter(&hag, "thirdwitch"), "cancel", "not-allowed");
+    play.engine.node.set_admins([jid::Jid::parse("hag66@example.com").unwrap()]);
+    assert!(enter(&hag, "thirdwitch").concat().contains("<status code='201'/>"));
+    let anonymous = Shakespeare::new();
+    let guest = anonymous.engine.connect_anonymous("guest", "web");
+    assert_error(&enter(&guest, "guest"), "cancel", "not-allowed");
+}
+
+#[test]
+fn long_nicknames_and_subjects_are_refused() {
+    let play =
+        Shakespeare::with(&[("nick_bytes", OptionValue::Int(11)), ("subject_bytes", OptionValue::Int(8))]);
+    let crone = play.room("");
+    let hag = play.hag();
+    assert_error(&enter(&hag, "the third witch"), "modify", "not-acceptable");
+    enter(&hag, "thirdwitch");
+    assert_error(
+        &hag.request(&format!("<presence to='{ROOM}/the third witch'/>")),
+        "modify",
+        "not-acceptable",
+    );
+    forget(&[&crone]);
+    let long = format!("<message to='{ROOM}' type='groupchat'><subject>cauldrons</subject></message>");
+    assert_error(&crone.request(&long), "modify", "not-acceptable");
+}
+
+#[test]
+fn lists_of_affiliations_are_bounded() {
+    let play = Shakespeare::with(&[("affiliations", OptionValue::Int(3))]);
+    let crone = play.room("");
+    let members = |from: usize| -> String {
+        (from..from + 2).map(|n| format!("<item affiliation='member' jid='u{n}@example.com'/>")).collect()
+    };
+    assert!(!admin(&crone, "set", &members(0)).concat().contains("<error"));
+    assert_error(&admin(&crone, "set", &members(2)), "wait", "resource-constraint");
+}
+
+#[test]
+fn presence_of_a_large_room_goes_to_moderators_and_to_the_occupant() {
+    let play = Shakespeare::with(&[("presence_occupants", OptionValue::Int(2))]);
+    let crone = play.room("");
+    let (wicca, hag) = (play.wicca(), play.hag());
+    enter(&wicca, "secondwitch");
+    forget(&[&crone]);
+    let received = enter(&hag, "thirdwitch");
+    assert_eq!(received.len(), 4, "the announced occupants, itself and the subject");
+    assert_eq!((crone.recv().len(), wicca.recv().len()), (1, 0));
+    hag.send(&format!("<presence to='{ROOM}/thirdwitch' type='unavailable'/>"));
+    assert_eq!((crone.recv().len(), wicca.recv().len()), (1, 0));
+}
+
+#[test]
+fn the_presence_of_chosen_roles_is_broadcast() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_presencebroadcast", "moderator"));
+    let (wicca, hag) = (play.wicca(), play.hag());
+    assert_eq!(enter(&wicca, "secondwitch").len(), 3);
+    forget(&[&crone]);
+    assert_eq!(enter(&hag, "thirdwitch").len(), 3, "the moderator, itself and the subject");
+    assert_eq!((crone.recv().len(), wicca.recv().len()), (1, 0));
+}
+
+#[test]
+fn a_reload_changes_limits_of_rooms_that_exist() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let mut options = FeatureOptions::defaults(FEATURE.options);
+    options.set(FEATURE.options, "nick_bytes", OptionValue::Int(4)).unwrap();
+    let domains = ["example.com", "example.net"];
+    play.engine.reload(&domains, &[EnabledFeature { feature: &FEATURE, options }]);
+    assert_error(&enter(&play.hag(), "thirdwitch"), "modify", "not-acceptable");
+    assert_eq!(
+        crone.request(&format!("<message to='{ROOM}' type='groupchat'><body>x</body></message>")).len(),
+        1
+    );
+}

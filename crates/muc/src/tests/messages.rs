@@ -1,0 +1,321 @@
+//! XEP-0045, sections 7.2.13 to 7.2.15 (history, subject), 7.4 and 7.5 (messages), 7.8 (invitations), 7.13 (voice), 8.1
+//! (subject); XEP-0424, XEP-0425, XEP-0500.
+
+use testkit::assert_same;
+
+use super::*;
+
+fn groupchat(client: &NodeClient, content: &str) -> Vec<String> {
+    client.request(&format!("<message to='{ROOM}' type='groupchat' id='m1'>{content}</message>"))
+}
+
+fn message(to: &NodeClient, nick: &str, content: &str) -> String {
+    format!("<message from='{ROOM}/{nick}' to='{}' type='groupchat' id='m1'>{content}</message>", to.full())
+}
+
+#[test]
+fn section_7_4_a_message_is_reflected_to_all_with_ids_of_the_room() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    forget(&[&crone]);
+    let forged = format!(
+        "<stanza-id xmlns='urn:xmpp:sid:0' id='x' by='{ROOM}'/><occupant-id xmlns='urn:xmpp:occupant-id:0' id='x'/>"
+    );
+    let received = groupchat(&hag, &format!("<body>Harpier cries: 'tis time.</body>{forged}"));
+    assert_eq!(received.len(), 1);
+    assert!(!received[0].contains("id='x'"), "{received:?}");
+    assert_eq!(received[0].matches("<stanza-id ").count(), 1);
+    assert_eq!(received[0].matches("<occupant-id ").count(), 1);
+    let body = "<body>Harpier cries: 'tis time.</body>";
+    assert_same(&masked(received), &[message(&hag, "thirdwitch", body)]);
+    assert_same(&masked(crone.recv()), &[message(&crone, "thirdwitch", body)]);
+}
+
+#[test]
+fn section_7_4_errors_of_messages() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_moderatedroom", "1"));
+    let hag = play.hag();
+    assert_error(&groupchat(&hag, "<body>x</body>"), "modify", "not-acceptable");
+    enter(&hag, "thirdwitch");
+    forget(&[&crone]);
+    // A visitor has no voice.
+    assert_error(&groupchat(&hag, "<body>x</body>"), "auth", "forbidden");
+    let to_nowhere =
+        hag.request("<message to='heath@conference.example.com' type='groupchat'><body>x</body></message>");
+    assert_error(&to_nowhere, "cancel", "item-not-found");
+    let chat = hag.request(&format!("<message to='{ROOM}' type='chat'><body>x</body></message>"));
+    assert_error(&chat, "modify", "bad-request");
+    assert!(crone.recv().is_empty());
+}
+
+#[test]
+fn section_7_5_private_messages_and_their_errors() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let (wicca, hag) = (play.wicca(), play.hag());
+    enter(&wicca, "secondwitch");
+    forget(&[&crone]);
+    let private = |client: &NodeClient, nick: &str, kind: &str| {
+        client.request(&format!(
+            "<message to='{ROOM}/{nick}' type='{kind}' id='m1'><body>I'll give thee a wind.</body></message>"
+        ))
+    };
+    assert!(private(&wicca, "firstwitch", "chat").is_empty());
+    assert_same(
+        &masked(crone.recv()),
+        &[format!(
+            "<message from='{ROOM}/secondwitch' to='{}' type='chat' id='m1'><body>I'll give thee a wind.</body>\
+             <x xmlns='http://jabber.org/protocol/muc#user'/></message>",
+            crone.full()
+        )],
+    );
+    assert_error(&private(&wicca, "firstwitch", "groupchat"), "modify", "bad-request");
+    assert_error(&private(&wicca, "thirdwitch", "chat"), "cancel", "item-not-found");
+    assert_error(&private(&hag, "firstwitch", "chat"), "modify", "not-acceptable");
+    configure(&crone, &field("muc#roomconfig_allowpm", "moderators"));
+    forget(&[&crone, &wicca]);
+    assert_error(&private(&wicca, "firstwitch", "chat"), "auth", "forbidden");
+    assert!(private(&crone, "secondwitch", "chat").is_empty());
+    assert_eq!(wicca.recv().len(), 1);
+}
+
+#[test]
+fn section_7_2_13_a_newcomer_receives_the_history_then_the_subject() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    for text in ["one", "two", "three"] {
+        groupchat(&crone, &format!("<body>{text}</body>"));
+    }
+    groupchat(&crone, "<body>off the record</body><no-store xmlns='urn:xmpp:hints'/>");
+    groupchat(&crone, "<composing xmlns='http://jabber.org/protocol/chatstates'/>");
+    groupchat(&crone, "<subject>Fire Burn and Cauldron Bubble!</subject>");
+    let hag = play.hag();
+    let received = enter(&hag, "thirdwitch");
+    let delay = format!("<delay xmlns='urn:xmpp:delay' from='{ROOM}'/>");
+    let delayed = |content: &str| message(&hag, "firstwitch", &format!("{content}{delay}"));
+    assert_same(
+        &received[2..],
+        &[
+            delayed("<body>one</body>"),
+            delayed("<body>two</body>"),
+            delayed("<body>three</body>"),
+            delayed("<subject>Fire Burn and Cauldron Bubble!</subject>"),
+        ],
+    );
+    let wicca = play.wicca();
+    let history =
+        |request: &str| format!("<x xmlns='http://jabber.org/protocol/muc'><history {request}/></x>");
+    for (wanted, count) in [
+        ("maxstanzas='2'", 2),
+        ("maxchars='0'", 0),
+        ("seconds='180'", 3),
+        ("since='2999-01-01T00:00:00Z'", 0),
+    ] {
+        let received = enter_with(&wicca, "secondwitch", &history(wanted));
+        assert_eq!(
+            received.iter().filter(|one| one.contains("<body>")).count(),
+            count,
+            "{wanted}: {received:?}"
+        );
+        wicca.request(&format!("<presence to='{ROOM}/secondwitch' type='unavailable'/>"));
+    }
+}
+
+#[test]
+fn section_8_1_who_may_change_the_subject() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    forget(&[&crone]);
+    let subject = "<subject>Fire Burn and Cauldron Bubble!</subject>";
+    assert_error(&groupchat(&hag, subject), "auth", "forbidden");
+    assert_same(&masked(groupchat(&crone, subject)), &[message(&crone, "firstwitch", subject)]);
+    assert_same(&masked(hag.recv()), &[message(&hag, "firstwitch", subject)]);
+    configure(&crone, &field("muc#roomconfig_changesubject", "1"));
+    forget(&[&crone, &hag]);
+    assert_eq!(groupchat(&hag, "<subject/>").len(), 1, "the subject is removed");
+    // With a body, it is an ordinary message.
+    assert_eq!(groupchat(&hag, "<subject>x</subject><body>y</body>").len(), 1);
+    let wicca = play.wicca();
+    let received = enter(&wicca, "secondwitch");
+    assert!(received.last().unwrap().contains("<subject/>"), "{received:?}");
+}
+
+#[test]
+fn section_7_8_2_mediated_invitations_and_declines() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_membersonly", "1"));
+    let (hecate, hag) = (play.engine.connect("hecate", "broom"), play.hag());
+    let invite = |client: &NodeClient, to: &str| {
+        client.request(&format!(
+            "<message to='{ROOM}'><x xmlns='http://jabber.org/protocol/muc#user'><invite to='{to}'>\
+             <reason>Hey Hecate, this is the place.</reason></invite></x></message>"
+        ))
+    };
+    let decline = |client: &NodeClient| {
+        client.request(&format!(
+            "<message to='{ROOM}'><x xmlns='http://jabber.org/protocol/muc#user'><decline to='crone1@example.com'>\
+             <reason>Sorry, I'm too busy right now.</reason></decline></x></message>"
+        ))
+    };
+    assert_error(&invite(&hag, "hecate@example.com"), "modify", "not-acceptable");
+    assert_error(&decline(&hag), "cancel", "item-not-found");
+    forget(&[&crone]);
+    assert!(invite(&crone, "hecate@example.com/broom").is_empty());
+    let received = hecate.recv().concat();
+    for part in [
+        &*format!("<message from='{ROOM}' to='hecate@example.com/broom'"),
+        "<x xmlns='http://jabber.org/protocol/muc#user'><invite from='crone1@example.com/desktop'>\
+         <reason>Hey Hecate, this is the place.</reason></invite></x>",
+        &format!("<x xmlns='jabber:x:conference' jid='{ROOM}'"),
+    ] {
+        assert!(received.contains(part), "{received} does not contain {part}");
+    }
+    assert!(decline(&hecate).is_empty());
+    let received = crone.recv().concat();
+    assert!(
+        received.contains(
+            "<x xmlns='http://jabber.org/protocol/muc#user'><decline from='hecate@example.com'>\
+             <reason>Sorry, I'm too busy right now.</reason></decline></x>"
+        ),
+        "{received}"
+    );
+    assert_error(&decline(&hecate), "cancel", "item-not-found");
+    // The invitation made her a member, and members may not invite.
+    assert_eq!(enter(&hecate, "hecate").len(), 3);
+    assert_error(&invite(&hecate, "hag66@example.com"), "auth", "forbidden");
+    configure(&crone, &field("muc#roomconfig_allowinvites", "1"));
+    forget(&[&hecate]);
+    assert!(invite(&hecate, "hag66@example.com").is_empty());
+    assert_eq!(enter(&hag, "thirdwitch").len(), 4);
+}
+
+#[test]
+fn section_7_13_a_visitor_requests_voice_and_a_moderator_grants_it() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_moderatedroom", "1"));
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    forget(&[&crone]);
+    let form = |fields: &str| {
+        format!(
+            "<message to='{ROOM}'><x xmlns='jabber:x:data' type='submit'><field var='FORM_TYPE'>\
+             <value>http://jabber.org/protocol/muc#request</value></field>{fields}</x></message>"
+        )
+    };
+    assert!(hag.request(&form(&field("muc#role", "participant"))).is_empty());
+    let received = crone.recv().concat();
+    assert!(
+        received.contains("<field var='muc#roomnick'") && received.contains("hag66@example.com/pda"),
+        "{received}"
+    );
+    let grant = form(&(field("muc#roomnick", "thirdwitch") + &field("muc#request_allow", "true")));
+    assert_error(&hag.request(&grant), "auth", "forbidden");
+    crone.send(&grant);
+    assert_same(&masked(hag.recv()), &[presence(&hag, "thirdwitch", &item("none", "participant"), &[110])]);
+    assert_eq!(groupchat(&hag, "<body>x</body>").len(), 1);
+}
+
+/// The room's id of the last message.
+fn stanza_id(received: &[String]) -> String {
+    let text = received.last().unwrap();
+    let start = text.find("<stanza-id ").unwrap();
+    let id = text[start..].find(" id='").unwrap() + start + 5;
+    text[id..].split('\'').next().unwrap().to_owned()
+}
+
+#[test]
+fn xep_0425_a_moderator_retracts_a_message_and_newcomers_receive_a_tombstone() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let hag = play.hag();
+    enter(&hag, "oldhag");
+    forget(&[&crone]);
+    let id = stanza_id(&groupchat(&hag, "<body>DM me for free magic potions!</body>"));
+    forget(&[&crone]);
+    let moderate = format!(
+        "<moderate id='{id}' xmlns='urn:xmpp:message-moderate:1'><retract xmlns='urn:xmpp:message-retract:1'/>\
+         <reason>This message contains inappropriate content for this forum</reason></moderate>"
+    );
+    assert_error(&request(&hag, "set", ROOM, &moderate), "modify", "forbidden");
+    let received = request(&crone, "set", ROOM, &moderate);
+    assert_same(&received[1..], &[result(&crone)]);
+    for part in [
+        &*format!("<retract xmlns='urn:xmpp:message-retract:1' id='{id}'>"),
+        &format!("<moderated xmlns='urn:xmpp:message-moderate:1' by='{ROOM}/firstwitch'"),
+        "<reason>This message contains inappropriate content for this forum</reason>",
+    ] {
+        assert!(received[0].contains(part), "{received:?} does not contain {part}");
+    }
+    let received = enter(&play.wicca(), "secondwitch").concat();
+    assert!(!received.contains("magic potions") && received.contains("<retracted "), "{received}");
+}
+
+#[test]
+fn xep_0424_an_occupant_retracts_only_own_messages() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let hag = play.hag();
+    enter(&hag, "oldhag");
+    let id = stanza_id(&groupchat(&crone, "<body>Have not saints lips</body>"));
+    let retract =
+        format!("<retract id='{id}' xmlns='urn:xmpp:message-retract:1'/><store xmlns='urn:xmpp:hints'/>");
+    groupchat(&hag, &retract);
+    assert!(enter(&play.wicca(), "secondwitch").concat().contains("Have not saints lips"));
+    groupchat(&crone, &retract);
+    let hecate = play.engine.connect("hecate", "broom");
+    assert!(!enter(&hecate, "hecate").concat().contains("Have not saints lips"));
+}
+
+#[test]
+fn xep_0500_slow_mode_delays_users_and_not_moderators() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_slow_mode_duration", "20"));
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    play.engine.advance(1);
+    assert_eq!(groupchat(&hag, "<body>one</body>").len(), 1);
+    assert_error(&groupchat(&hag, "<body>two</body>"), "wait", "policy-violation");
+    forget(&[&crone]);
+    assert_eq!(groupchat(&crone, "<body>one</body>").len(), 1);
+    assert_eq!(groupchat(&crone, "<body>two</body>").len(), 1);
+    forget(&[&hag]);
+    play.engine.advance(20);
+    assert_eq!(groupchat(&hag, "<body>two</body>").len(), 1);
+}
+
+#[test]
+fn occupants_of_a_large_room_receive_messages_in_one_order() {
+    let play = Shakespeare::with(&[("presence_occupants", OptionValue::Int(2))]);
+    let crone = play.room("");
+    let witches: Vec<NodeClient> = (0..600)
+        .map(|number| {
+            let user = format!("witch{number}");
+            play.engine.create_user(&user);
+            let witch = play.engine.connect(&user, "cauldron");
+            assert_eq!(enter(&witch, &user).len(), if number == 0 { 3 } else { 4 }, "{number}");
+            witch
+        })
+        .collect();
+    forget(&[&crone]);
+    for body in ["one", "two", "three"] {
+        crone.send(&format!("<message to='{ROOM}' type='groupchat'><body>{body}</body></message>"));
+        witches[599].send(&format!("<message to='{ROOM}' type='groupchat'><body>{body}!</body></message>"));
+    }
+    let bodies = |client: &NodeClient| -> Vec<String> {
+        let received = client.recv();
+        let messages = received.iter().filter(|one| one.contains("<body>"));
+        messages
+            .map(|one| one.split("<body>").nth(1).unwrap().split('<').next().unwrap().to_owned())
+            .collect()
+    };
+    let order = bodies(&crone);
+    assert_eq!(order, ["one", "one!", "two", "two!", "three", "three!"]);
+    for witch in &witches {
+        assert_eq!(bodies(witch), order);
+    }
+}

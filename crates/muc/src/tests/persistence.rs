@@ -1,0 +1,143 @@
+//! Rooms in the store: what survives when nobody is in the room, and what does not.
+
+use testkit::assert_same;
+
+use super::*;
+
+fn leave(client: &NodeClient, nick: &str) {
+    client.request(&format!("<presence to='{ROOM}/{nick}' type='unavailable'/>"));
+}
+
+fn say(client: &NodeClient, content: &str) -> Vec<String> {
+    client.request(&format!("<message to='{ROOM}' type='groupchat' id='m1'>{content}</message>"))
+}
+
+fn persistent(fields: &str) -> String {
+    field("muc#roomconfig_persistentroom", "1") + fields
+}
+
+#[test]
+fn a_persistent_room_is_restored_with_everything_but_its_occupants() {
+    let play = Shakespeare::new();
+    let fields = [
+        field("muc#roomconfig_roomname", "A Dark Cave"),
+        field("muc#roomconfig_whois", "anyone"),
+        field("muc#roomconfig_passwordprotectedroom", "1"),
+        field("muc#roomconfig_roomsecret", "cauldronburn"),
+        field("muc#roomconfig_slow_mode_duration", "7"),
+        field("muc#roomconfig_presencebroadcast", "moderator"),
+    ];
+    let crone = play.room(&persistent(&fields.concat()));
+    let card = "<vCard xmlns='vcard-temp'><PHOTO><BINVAL>aGVsbG8=</BINVAL></PHOTO></vCard>";
+    request(&crone, "set", ROOM, card);
+    admin(
+        &crone,
+        "set",
+        "<item affiliation='member' jid='hag66@example.com' nick='thirdwitch'/>\
+         <item affiliation='outcast' jid='wiccarocks@example.com'><reason>Treason</reason></item>",
+    );
+    say(&crone, "<body>Thrice the brinded cat hath mew'd.</body>");
+    say(&crone, "<subject>Fire Burn and Cauldron Bubble!</subject>");
+    let form = owner(&crone, "get", "");
+    leave(&crone, "firstwitch");
+    play.engine.run_tasks();
+    assert_same(&owner(&crone, "get", ""), &form);
+    let bans = admin(&crone, "get", "<item affiliation='outcast'/>").concat();
+    assert!(bans.contains("<reason>Treason</reason>"), "{bans}");
+    assert_error(&enter(&play.hecate(), "thirdwitch"), "auth", "not-authorized");
+    let password = "<x xmlns='http://jabber.org/protocol/muc'><password>cauldronburn</password></x>";
+    let hag = play.hag();
+    let received = enter_with(&hag, "thirdwitch", password);
+    let delay = format!("<delay xmlns='urn:xmpp:delay' from='{ROOM}'/>");
+    let from_crone = |content: &str| {
+        format!(
+            "<message from='{ROOM}/firstwitch' to='{}' type='groupchat' id='m1'>{content}{delay}</message>",
+            hag.full()
+        )
+    };
+    assert_same(
+        &received,
+        &[
+            presence(&hag, "thirdwitch", &item_of("member", "participant", &hag), &[100, 110]),
+            from_crone("<body>Thrice the brinded cat hath mew'd.</body>"),
+            from_crone("<subject>Fire Burn and Cauldron Bubble!</subject>"),
+        ],
+    );
+    assert!(request(&hag, "get", ROOM, "<vCard xmlns='vcard-temp'/>").concat().contains("aGVsbG8="));
+}
+
+#[test]
+fn a_room_that_becomes_persistent_is_stored_with_its_history_and_one_that_becomes_temporary_is_removed() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    say(&crone, "<body>before</body>");
+    configure(&crone, &persistent(""));
+    say(&crone, "<body>after</body>");
+    leave(&crone, "firstwitch");
+    let received = enter(&crone, "firstwitch").concat();
+    assert!(received.contains("before") && received.contains("after"), "{received}");
+    configure(&crone, &field("muc#roomconfig_persistentroom", "0"));
+    leave(&crone, "firstwitch");
+    assert!(enter(&crone, "firstwitch").concat().contains("<status code='201'/>"));
+}
+
+#[test]
+fn a_destroyed_room_is_removed_from_the_store() {
+    let play = Shakespeare::new();
+    let crone = play.room(&persistent(""));
+    say(&crone, "<body>before</body>");
+    leave(&crone, "firstwitch");
+    // Nobody is in the room.
+    assert_same(&owner(&crone, "set", "<destroy/>"), &[result(&crone)]);
+    let received = enter(&crone, "firstwitch").concat();
+    assert!(received.contains("<status code='201'/>") && !received.contains("before"), "{received}");
+}
+
+#[test]
+fn a_tombstone_replaces_the_stored_message() {
+    let play = Shakespeare::new();
+    let crone = play.room(&persistent(""));
+    let received = say(&crone, "<body>magic potions</body>").concat();
+    let id = received.split("<stanza-id ").nth(1).unwrap().split(" id='").nth(1).unwrap();
+    let id = id.split('\'').next().unwrap();
+    let moderate = format!(
+        "<moderate id='{id}' xmlns='urn:xmpp:message-moderate:1'><retract xmlns='urn:xmpp:message-retract:1'/></moderate>"
+    );
+    request(&crone, "set", ROOM, &moderate);
+    leave(&crone, "firstwitch");
+    let received = enter(&crone, "firstwitch").concat();
+    assert!(received.contains("<retracted ") && !received.contains("magic potions"), "{received}");
+}
+
+#[test]
+fn while_the_store_fails_rooms_answer_with_errors_and_are_not_created_anew() {
+    let play = Shakespeare::new();
+    let crone = play.room(&persistent(""));
+    leave(&crone, "firstwitch");
+    play.engine.set_store_failing(true);
+    let received = enter(&crone, "firstwitch");
+    assert!(received.len() == 1 && received[0].contains("type='error'"), "{received:?}");
+    assert!(owner(&crone, "get", "")[0].contains("type='error'"));
+    play.engine.set_store_failing(false);
+    assert!(!enter(&crone, "firstwitch").concat().contains("<status code='201'/>"));
+    play.engine.set_store_failing(true);
+    assert!(configure(&crone, &field("muc#roomconfig_roomname", "Cave")).contains("type='error'"));
+    play.engine.set_store_failing(false);
+    // It is stored with the next input.
+    say(&crone, "<body>x</body>");
+    leave(&crone, "firstwitch");
+    assert!(owner(&crone, "get", "")[0].contains("<value>Cave</value>"));
+}
+
+#[test]
+fn stored_rooms_are_listed_and_count_for_their_creator() {
+    let play = Shakespeare::with(&[("rooms_per_user", OptionValue::Int(1))]);
+    let crone = play.room(&persistent(&field("muc#roomconfig_roomname", "A Dark Cave")));
+    leave(&crone, "firstwitch");
+    let items = "<query xmlns='http://jabber.org/protocol/disco#items'/>";
+    let list = request(&crone, "get", "conference.example.com", items).concat();
+    assert!(list.contains(&format!("<item jid='{ROOM}' name='A Dark Cave'/>")), "{list}");
+    let heath = "heath@conference.example.com/firstwitch";
+    let refused = crone.request(&format!("<presence to='{heath}'>{MUC}</presence>"));
+    assert_error(&refused, "cancel", "not-allowed");
+}

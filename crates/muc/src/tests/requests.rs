@@ -1,0 +1,186 @@
+//! XEP-0045, sections 6 (discovery), 7.10 (registration), 7.12 (reserved nicknames); XEP-0410; XEP-0486.
+
+use testkit::assert_same;
+
+use super::*;
+
+const INFO: &str = "<query xmlns='http://jabber.org/protocol/disco#info'/>";
+const ITEMS: &str = "<query xmlns='http://jabber.org/protocol/disco#items'/>";
+const PING: &str = "<ping xmlns='urn:xmpp:ping'/>";
+
+#[test]
+fn section_6_3_public_rooms_are_listed() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_roomname", "A Dark Cave"));
+    let list = |client: &NodeClient| request(client, "get", "conference.example.com", ITEMS).concat();
+    let listed = format!("<item jid='{ROOM}' name='A Dark Cave'/>");
+    assert!(list(&crone).contains(&listed), "{}", list(&crone));
+    configure(&crone, &field("muc#roomconfig_publicroom", "0"));
+    forget(&[&crone]);
+    assert!(!list(&crone).contains(&listed));
+}
+
+#[test]
+fn section_6_3_the_list_has_pages() {
+    let play = Shakespeare::new();
+    let crone = play.crone();
+    for room in ["alpha", "beta", "gamma"] {
+        let to = format!("{room}@conference.example.com");
+        crone.request(&format!("<presence to='{to}/witch'>{MUC}</presence>"));
+        let form = "<x xmlns='jabber:x:data' type='submit'/>";
+        request(
+            &crone,
+            "set",
+            &to,
+            &format!("<query xmlns='http://jabber.org/protocol/muc#owner'>{form}</query>"),
+        );
+    }
+    let page = |set: &str| {
+        let query = format!(
+            "<query xmlns='http://jabber.org/protocol/disco#items'><set xmlns='http://jabber.org/protocol/rsm'>{set}\
+             </set></query>"
+        );
+        request(&crone, "get", "conference.example.com", &query).concat()
+    };
+    let first = page("<max>2</max>");
+    assert!(first.contains("alpha@") && first.contains("beta@") && !first.contains("gamma@"), "{first}");
+    assert!(first.contains("<count>3</count>"), "{first}");
+    let second = page("<max>2</max><after>beta@conference.example.com</after>");
+    assert!(!second.contains("alpha@") && second.contains("gamma@"), "{second}");
+}
+
+#[test]
+fn section_6_4_information_about_a_room() {
+    let play = Shakespeare::new();
+    let fields =
+        [field("muc#roomconfig_roomname", "A Dark Cave"), field("muc#roomconfig_roomdesc", "The place")];
+    let crone = play.room(&fields.concat());
+    let info = request(&crone, "get", ROOM, INFO).concat();
+    for part in [
+        "<identity category='conference' name='A Dark Cave' type='text'/>",
+        "<feature var='http://jabber.org/protocol/muc'/>",
+        "<feature var='muc_public'/>",
+        "<feature var='muc_temporary'/>",
+        "<feature var='muc_open'/>",
+        "<feature var='muc_unmoderated'/>",
+        "<feature var='muc_semianonymous'/>",
+        "<feature var='muc_unsecured'/>",
+        "<value>http://jabber.org/protocol/muc#roominfo</value>",
+        "<field var='muc#roominfo_description' type='text-single'><value>The place</value></field>",
+        "<field var='muc#roominfo_occupants' type='text-single'><value>1</value></field>",
+    ] {
+        assert!(info.contains(part), "{info} does not contain {part}");
+    }
+    let nowhere = request(&crone, "get", "heath@conference.example.com", INFO);
+    assert_error(&nowhere, "cancel", "item-not-found");
+    assert!(
+        request(&crone, "get", ROOM, ITEMS).concat().contains(&format!("<item jid='{ROOM}/firstwitch'/>"))
+    );
+    // Section 6.6.
+    let occupant = request(&play.hag(), "get", &format!("{ROOM}/firstwitch"), INFO);
+    assert_error(&occupant, "modify", "bad-request");
+}
+
+#[test]
+fn section_7_10_registration_reserves_a_nickname() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let hag = play.hag();
+    let register = |client: &NodeClient, payload: &str| {
+        request(client, "set", ROOM, &format!("<query xmlns='jabber:iq:register'>{payload}</query>"))
+    };
+    let form = |nick: &str| {
+        format!(
+            "<x xmlns='jabber:x:data' type='submit'><field var='FORM_TYPE'>\
+             <value>http://jabber.org/protocol/muc#register</value></field>{}</x>",
+            field("muc#register_roomnick", nick)
+        )
+    };
+    let shown = request(&hag, "get", ROOM, "<query xmlns='jabber:iq:register'/>").concat();
+    assert!(shown.contains("muc#register_roomnick") && !shown.contains("<registered/>"), "{shown}");
+    assert_error(&register(&hag, ""), "modify", "bad-request");
+    assert_same(&register(&hag, &form("thirdwitch")), &[result(&hag)]);
+    let reserved = "<query xmlns='http://jabber.org/protocol/disco#info' node='x-roomuser-item'/>";
+    let answer = request(&hag, "get", ROOM, reserved).concat();
+    assert!(answer.contains("<identity category='conference' name='thirdwitch' type='text'/>"), "{answer}");
+    let wicca = play.wicca();
+    assert_error(&register(&wicca, &form("thirdwitch")), "cancel", "conflict");
+    assert_error(&enter(&wicca, "thirdwitch"), "cancel", "conflict");
+    admin(&crone, "set", "<item affiliation='outcast' jid='wiccarocks@example.com'/>");
+    assert_error(&register(&wicca, &form("secondwitch")), "cancel", "not-allowed");
+    let other_node = "<query xmlns='http://jabber.org/protocol/disco#info' node='http://jabber.org/protocol/muc#traffic'/>";
+    assert_error(&request(&hag, "get", ROOM, other_node), "cancel", "feature-not-implemented");
+    assert_same(&register(&hag, "<remove/>"), &[result(&hag)]);
+}
+
+#[test]
+fn section_9_9_an_administrator_approves_a_registration() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_membersonly", "1"));
+    let hag = play.hag();
+    forget(&[&crone]);
+    let form = |fields: &str| {
+        format!(
+            "<x xmlns='jabber:x:data' type='submit'><field var='FORM_TYPE'>\
+             <value>http://jabber.org/protocol/muc#register</value></field>{fields}</x>"
+        )
+    };
+    let nick = field("muc#register_roomnick", "thirdwitch");
+    let query = format!("<query xmlns='jabber:iq:register'>{}</query>", form(&nick));
+    assert_same(&request(&hag, "set", ROOM, &query), &[result(&hag)]);
+    assert_error(&enter(&hag, "thirdwitch"), "auth", "registration-required");
+    let asked = crone.recv().concat();
+    assert!(asked.contains("<value>hag66@example.com</value>"), "{asked}");
+    let allow = [nick, field("muc#jid", "hag66@example.com"), field("muc#register_allow", "1")];
+    crone.send(&format!("<message to='{ROOM}'>{}</message>", form(&allow.concat())));
+    assert!(enter(&hag, "thirdwitch").concat().contains("affiliation='member'"));
+}
+
+#[test]
+fn xep_0410_a_ping_to_oneself_shows_whether_one_is_in_the_room() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let hag = play.hag();
+    let ping = |nick: &str| request(&hag, "get", &format!("{ROOM}/{nick}"), PING);
+    assert_error(&ping("thirdwitch"), "modify", "not-acceptable");
+    enter(&hag, "thirdwitch");
+    assert_same(&ping("thirdwitch"), &[result(&hag).replace(ROOM, &format!("{ROOM}/thirdwitch"))]);
+    assert_error(&ping("nobody"), "cancel", "item-not-found");
+    forget(&[&crone]);
+    // A ping to another occupant is passed on, and so is the answer.
+    assert!(ping("firstwitch").is_empty());
+    let received = crone.recv().concat();
+    assert!(received.contains(&format!("from='{ROOM}/thirdwitch'")) && received.contains(PING), "{received}");
+    let id = received.split(" id='").nth(1).unwrap().split('\'').next().unwrap().to_owned();
+    assert_ne!(id, "r1");
+    crone.send(&format!("<iq to='{ROOM}/thirdwitch' type='result' id='{id}'/>"));
+    assert_same(&hag.recv(), &[result(&hag).replace(ROOM, &format!("{ROOM}/firstwitch"))]);
+    crone.send(&format!("<iq to='{ROOM}/thirdwitch' type='result' id='{id}'/>"));
+    assert!(hag.recv().is_empty(), "a second answer");
+}
+
+#[test]
+fn xep_0486_owners_set_the_avatar_of_a_room() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let hag = play.hag();
+    let card =
+        "<vCard xmlns='vcard-temp'><PHOTO><TYPE>image/png</TYPE><BINVAL>aGVsbG8=</BINVAL></PHOTO></vCard>";
+    assert_error(&request(&hag, "set", ROOM, card), "auth", "forbidden");
+    let answer = request(&crone, "set", ROOM, card);
+    assert!(answer[0].contains("<status code='104'/>"), "{answer:?}");
+    assert_same(answer.last_chunk::<1>().unwrap(), &[result(&crone)]);
+    let shown = request(&hag, "get", ROOM, "<vCard xmlns='vcard-temp'/>").concat();
+    assert!(shown.contains("<BINVAL>aGVsbG8=</BINVAL>"), "{shown}");
+    let info = request(&hag, "get", ROOM, INFO).concat();
+    assert!(info.contains("<value>aaf4c61ddcc5e8a2dabede0f3b482cd9aea9434d</value>"), "{info}");
+}
+
+#[test]
+fn xep_0307_a_unique_name_is_suggested() {
+    let play = Shakespeare::new();
+    let crone = play.crone();
+    let unique = "<unique xmlns='http://jabber.org/protocol/muc#unique'/>";
+    let ask = || request(&crone, "get", "conference.example.com", unique).concat();
+    assert_ne!(ask(), ask());
+}

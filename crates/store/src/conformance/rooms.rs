@@ -1,0 +1,153 @@
+//! Conformance tests of [`crate::Rooms`].
+
+use super::{Fixture, UNUSUAL, jid, join_all};
+use crate::Stores;
+use crate::rooms::{RoomHistoryEntry, RoomRecord};
+
+cases! {
+    rooms:
+    a_room_is_put_replaced_and_removed,
+    the_newest_messages_are_kept_in_order,
+    a_message_with_a_known_id_replaces_it,
+    a_missing_room_has_no_history,
+    public_rooms_of_a_service_are_listed_in_pages,
+    rooms_of_a_creator_are_counted,
+    unusual_titles_and_large_states_are_kept,
+    many_writers_append_to_one_room,
+}
+
+fn record(title: &str, is_public: bool, state: &[u8]) -> RoomRecord {
+    RoomRecord { creator: jid("ann@example.org"), title: title.to_owned(), is_public, state: state.to_vec() }
+}
+
+fn entry(id: &str, message: &[u8]) -> RoomHistoryEntry {
+    RoomHistoryEntry { id: id.into(), message: message.to_vec() }
+}
+
+async fn put(stores: &Stores, room: &str, record: RoomRecord) {
+    stores.rooms.put(jid(room).as_ref(), record).await.unwrap();
+}
+
+async fn history(stores: &Stores, room: &str) -> Vec<RoomHistoryEntry> {
+    stores.rooms.load(jid(room).as_ref()).await.unwrap().map(|room| room.history).unwrap_or_default()
+}
+
+async fn a_room_is_put_replaced_and_removed(f: Fixture) {
+    let room = jid("coven@rooms.example.org");
+    assert_eq!(f.stores.rooms.load(room.as_ref()).await.unwrap(), None);
+    put(&f.stores, room.as_str(), record("Cave", true, b"1")).await;
+    f.stores.rooms.append(room.as_ref(), vec![entry("a", b"<message/>")], 9).await.unwrap();
+    put(&f.stores, room.as_str(), record("", false, b"")).await;
+    let stored = f.stores.rooms.load(jid("coven@rooms.example.org/nick").as_ref()).await.unwrap().unwrap();
+    assert_eq!(stored.record, record("", false, b""));
+    assert_eq!(stored.history, [entry("a", b"<message/>")], "the history stays");
+    assert!(f.stores.rooms.remove(room.as_ref()).await.unwrap());
+    assert!(!f.stores.rooms.remove(room.as_ref()).await.unwrap());
+    assert_eq!(f.stores.rooms.load(room.as_ref()).await.unwrap(), None);
+    put(&f.stores, room.as_str(), record("", false, b"")).await;
+    assert!(history(&f.stores, room.as_str()).await.is_empty(), "the history is removed with the room");
+}
+
+async fn the_newest_messages_are_kept_in_order(f: Fixture) {
+    let room = "coven@rooms.example.org";
+    put(&f.stores, room, record("", true, b"")).await;
+    put(&f.stores, "heath@rooms.example.org", record("", true, b"")).await;
+    let append = |ids: &'static [&'static str], keep| {
+        let messages = ids.iter().map(|id| entry(id, id.as_bytes())).collect();
+        f.stores.rooms.append(jid(room).as_ref(), messages, keep)
+    };
+    append(&["b", "c", "a"], 9).await.unwrap();
+    let ids =
+        |entries: Vec<RoomHistoryEntry>| entries.iter().map(|one| one.id.to_string()).collect::<String>();
+    assert_eq!(ids(history(&f.stores, room).await), "abc");
+    append(&["e", "d"], 3).await.unwrap();
+    assert_eq!(ids(history(&f.stores, room).await), "cde");
+    append(&[], 2).await.unwrap();
+    assert_eq!(ids(history(&f.stores, room).await), "de");
+    append(&["f"], 0).await.unwrap();
+    assert!(history(&f.stores, room).await.is_empty());
+    assert!(history(&f.stores, "heath@rooms.example.org").await.is_empty());
+}
+
+async fn a_message_with_a_known_id_replaces_it(f: Fixture) {
+    let room = jid("coven@rooms.example.org");
+    put(&f.stores, room.as_str(), record("", true, b"")).await;
+    f.stores.rooms.append(room.as_ref(), vec![entry("a", b"1"), entry("b", b"2")], 9).await.unwrap();
+    f.stores.rooms.append(room.as_ref(), vec![entry("a", b"retracted")], 9).await.unwrap();
+    assert_eq!(history(&f.stores, room.as_str()).await, [entry("a", b"retracted"), entry("b", b"2")]);
+}
+
+async fn a_missing_room_has_no_history(f: Fixture) {
+    let room = jid("coven@rooms.example.org");
+    f.stores.rooms.append(room.as_ref(), vec![entry("a", b"1")], 9).await.unwrap();
+    put(&f.stores, room.as_str(), record("", true, b"")).await;
+    assert!(history(&f.stores, room.as_str()).await.is_empty());
+}
+
+async fn public_rooms_of_a_service_are_listed_in_pages(f: Fixture) {
+    for (room, is_public) in [("a", true), ("b", false), ("c", true), ("d", true)] {
+        put(&f.stores, &format!("{room}@rooms.example.org"), record(room, is_public, b"")).await;
+    }
+    put(&f.stores, "e@rooms.example.net", record("e", true, b"")).await;
+    let mut titles = String::new();
+    let mut after = None;
+    loop {
+        let page = f.stores.rooms.list("rooms.example.org", after.clone(), 2).await.unwrap();
+        let Some(last) = page.last() else { break };
+        assert!(page.len() <= 2);
+        after = Some(last.jid.clone());
+        titles.extend(page.iter().map(|room| room.title.as_str()));
+    }
+    let mut sorted: Vec<char> = titles.chars().collect();
+    sorted.sort_unstable();
+    assert_eq!(sorted, ['a', 'c', 'd'], "each once");
+    assert_eq!(f.stores.rooms.count("rooms.example.org").await.unwrap(), 3);
+    assert_eq!(f.stores.rooms.count("rooms.example.com").await.unwrap(), 0);
+    let all = f.stores.rooms.list_all("rooms.example.org", None, 9).await.unwrap();
+    assert_eq!(all.len(), 4, "hidden rooms included");
+    let rest = f.stores.rooms.list_all("rooms.example.org", Some(all[2].jid.clone()), 9).await.unwrap();
+    assert_eq!(rest, all[3..]);
+    let unknown = Some(jid("x@rooms.example.org"));
+    assert!(f.stores.rooms.list("rooms.example.org", unknown, 9).await.unwrap().is_empty());
+    assert!(f.stores.rooms.list("rooms.example.com", None, 9).await.unwrap().is_empty());
+}
+
+async fn rooms_of_a_creator_are_counted(f: Fixture) {
+    let count = |most| {
+        let stores = f.stores.clone();
+        async move { stores.rooms.count_created(jid("ann@example.org/laptop").as_ref(), most).await.unwrap() }
+    };
+    assert_eq!(count(9).await, 0);
+    for room in ["a", "b", "c"] {
+        put(&f.stores, &format!("{room}@rooms.example.org"), record("", false, b"")).await;
+    }
+    let of_bob = RoomRecord { creator: jid("bob@example.org"), ..record("", false, b"") };
+    put(&f.stores, "d@rooms.example.org", of_bob).await;
+    assert_eq!((count(9).await, count(2).await), (3, 2));
+}
+
+async fn unusual_titles_and_large_states_are_kept(f: Fixture) {
+    for (number, title) in UNUSUAL.iter().enumerate() {
+        let room = format!("r{number}@rooms.example.org");
+        put(&f.stores, &room, record(title, true, &[0, 255])).await;
+        let stored = f.stores.rooms.load(jid(&room).as_ref()).await.unwrap().unwrap();
+        assert_eq!(stored.record, record(title, true, &[0, 255]));
+    }
+    let state = vec![7; 300_000];
+    put(&f.stores, "large@rooms.example.org", record("", true, &state)).await;
+    let stored = f.stores.rooms.load(jid("large@rooms.example.org").as_ref()).await.unwrap().unwrap();
+    assert_eq!(stored.record.state, state);
+}
+
+async fn many_writers_append_to_one_room(f: Fixture) {
+    let room = jid("coven@rooms.example.org");
+    put(&f.stores, room.as_str(), record("", true, b"")).await;
+    let appends = (0..20).map(|number| {
+        let message = entry(&format!("{number:02}"), b"x");
+        f.stores.rooms.append(room.as_ref(), vec![message], 15)
+    });
+    for appended in join_all(appends.collect()).await {
+        appended.unwrap();
+    }
+    assert_eq!(history(&f.stores, room.as_str()).await.len(), 15);
+}

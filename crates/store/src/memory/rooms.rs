@@ -1,0 +1,108 @@
+//! Persistent rooms, in memory.
+
+use std::collections::BTreeMap;
+
+use jid::{Jid, JidRef};
+
+use super::{MemoryStore, ready};
+use crate::rooms::{ListedRoom, MAX_COUNT, RoomHistoryEntry, RoomRecord, StoredRoom};
+use crate::{AddressId, Rooms, StoreFuture};
+
+/// A room with its history by id.
+pub(super) struct RoomEntry {
+    jid: Jid,
+    record: RoomRecord,
+    history: BTreeMap<Box<str>, Vec<u8>>,
+}
+
+/// The rooms by the numbers of their addresses.
+pub(super) type RoomEntries = BTreeMap<AddressId, RoomEntry>;
+
+impl MemoryStore {
+    /// Rooms of a service after one of them.
+    fn page(
+        &self,
+        service: &str,
+        after: Option<Jid>,
+        limit: u32,
+        choose: impl Fn(&RoomRecord) -> bool,
+    ) -> Vec<ListedRoom> {
+        let state = self.state.lock();
+        let after = match after {
+            None => None,
+            Some(jid) => match state.find_id(jid.as_ref()).filter(|id| state.rooms.contains_key(id)) {
+                Some(id) => Some(id),
+                None => return Vec::new(),
+            },
+        };
+        let listed = state.rooms.iter().filter(|(id, entry)| {
+            choose(&entry.record) && entry.jid.domain() == service && after.is_none_or(|after| **id > after)
+        });
+        let room = |(_, entry): (&AddressId, &RoomEntry)| ListedRoom {
+            jid: entry.jid.clone(),
+            title: entry.record.title.clone(),
+        };
+        listed.take(limit as usize).map(room).collect()
+    }
+}
+
+impl Rooms for MemoryStore {
+    fn load(&self, room: JidRef<'_>) -> StoreFuture<'_, Option<StoredRoom>> {
+        let state = self.state.lock();
+        let entry = state.find_id(room).and_then(|id| state.rooms.get(&id));
+        ready(Ok(entry.map(|entry| StoredRoom {
+            record: entry.record.clone(),
+            history: entry
+                .history
+                .iter()
+                .map(|(id, message)| RoomHistoryEntry { id: id.clone(), message: message.clone() })
+                .collect(),
+        })))
+    }
+
+    fn put(&self, room: JidRef<'_>, record: RoomRecord) -> StoreFuture<'_, ()> {
+        let mut state = self.state.lock();
+        ready(state.intern(room).map(|id| {
+            let history = state.rooms.remove(&id).map(|entry| entry.history).unwrap_or_default();
+            state.rooms.insert(id, RoomEntry { jid: room.bare().to_jid(), record, history });
+        }))
+    }
+
+    fn append(&self, room: JidRef<'_>, messages: Vec<RoomHistoryEntry>, keep: u32) -> StoreFuture<'_, ()> {
+        let mut state = self.state.lock();
+        let id = state.find_id(room);
+        if let Some(entry) = id.and_then(|id| state.rooms.get_mut(&id)) {
+            entry.history.extend(messages.into_iter().map(|one| (one.id, one.message)));
+            while entry.history.len() > keep as usize {
+                entry.history.pop_first();
+            }
+        }
+        ready(Ok(()))
+    }
+
+    fn remove(&self, room: JidRef<'_>) -> StoreFuture<'_, bool> {
+        let mut state = self.state.lock();
+        let id = state.find_id(room);
+        ready(Ok(id.is_some_and(|id| state.rooms.remove(&id).is_some())))
+    }
+
+    fn list(&self, service: &str, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<ListedRoom>> {
+        ready(Ok(self.page(service, after, limit, |record| record.is_public)))
+    }
+
+    fn list_all(&self, service: &str, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<ListedRoom>> {
+        ready(Ok(self.page(service, after, limit, |_| true)))
+    }
+
+    fn count(&self, service: &str) -> StoreFuture<'_, u64> {
+        let state = self.state.lock();
+        let of_service = |entry: &&RoomEntry| entry.record.is_public && entry.jid.domain() == service;
+        ready(Ok((state.rooms.values().filter(of_service).count() as u64).min(MAX_COUNT)))
+    }
+
+    fn count_created(&self, creator: JidRef<'_>, most: u32) -> StoreFuture<'_, u64> {
+        let state = self.state.lock();
+        let of_creator = |entry: &&RoomEntry| entry.record.creator.as_ref() == creator.bare();
+        ready(Ok((state.rooms.values().filter(of_creator).count() as u64).min(most.into())))
+    }
+}
