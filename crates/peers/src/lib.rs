@@ -13,6 +13,7 @@
 //! * `due_presence`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
 //!   that are gone.
 //! * `session_transfer`: sessions that move to the node where their client resumes the stream.
+//! * `forwarded_requests`: requests of clients (BOSH) that the node of their session answers.
 //! * `invalidation`: changes of accounts; `node_queries`: questions of administration to other nodes; `notices`: messages of features;
 //!   `usage_reports`: what clients have used up of limits.
 //!
@@ -24,6 +25,7 @@
 
 mod due_presence;
 mod envelope_kinds;
+pub mod forwarded_requests;
 mod handovers;
 mod home;
 mod inbox;

@@ -262,6 +262,7 @@ impl PeerRouting for PeerRouter {
         let node = self.on(node);
         node.send_all_due();
         node.expire_node_queries(now);
+        node.sweep_forwarded_requests(now);
         node.expire_session_transfers(now);
         node.give_up_overdue_handovers(now);
     }

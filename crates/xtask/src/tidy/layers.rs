@@ -160,7 +160,7 @@ const LAYER_RULES: &[LayerRule] = &[
     LayerRule {
         name: "streams",
         layer: 7,
-        uses: &["base", "jid", "xml", "stanza", "sasl", "net", "core", "feature-api", "access"],
+        uses: &["base", "jid", "xml", "stanza", "sasl", "net", "core", "feature-api", "peers", "access"],
         never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
     },
     LayerRule { name: "features", layer: 7, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
