@@ -33,8 +33,9 @@ pub(super) use outbound::ForwardedRequests;
 const MAX_OPEN: usize = 65_536;
 /// Maximum number of them that wait for one node, which holds no more than these for it.
 const MAX_OPEN_PER_NODE: usize = 32_768;
-/// Maximum octets of one request, and of one response.
-const MAX_BYTES: usize = 17 << 20;
+/// Maximum octets of one request, and of one response: more than a stanza of the largest limit needs, with all that is added to
+/// it.
+const MAX_BYTES: usize = 24 << 20;
 /// Maximum octets of responses of which a part is missing or that the client's connection has not taken, and of incomplete
 /// requests of one node.
 const MAX_RETAINED_BYTES: usize = 64 << 20;

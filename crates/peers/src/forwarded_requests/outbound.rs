@@ -2,12 +2,13 @@
 //!
 //! # Pitfalls
 //!
-//! A request is numbered for this process only: the other node forgets all of a node that leaves.
+//! Numbers begin at a random one, so that a node that restarts does not use those that another node may still remember.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use base::id::random_bytes;
 use base::lock::LeafMutex;
 use cluster::{Envelope, NodeId, RefusalReason};
 use hashbrown::HashMap;
@@ -101,7 +102,9 @@ impl ForwardedRequest {
         let octets = requests.remove(self.number).map(|open| open.octets).unwrap_or_default();
         drop(requests);
         self.is_open = outcome.awaits_end;
-        Poll::Ready(outcome.failure.map_or(Ok(octets), Err))
+        let Some(failure) = outcome.failure else { return Poll::Ready(Ok(octets)) };
+        self.end(false);
+        Poll::Ready(Err(failure))
     }
 
     /// The client has the response.
@@ -149,7 +152,6 @@ struct RequestEnd {
     is_sent: bool,
 }
 
-#[derive(Default)]
 struct OpenRequests {
     next: u64,
     open: HashMap<u64, OpenRequest>,
@@ -159,6 +161,13 @@ struct OpenRequests {
     bytes: usize,
     /// Ends that did not fit into the queue. At most [`MAX_OPEN`].
     due_ends: Vec<RequestEnd>,
+}
+
+impl Default for OpenRequests {
+    fn default() -> OpenRequests {
+        let next = u64::from(u32::from_be_bytes(random_bytes())) << 32;
+        OpenRequests { next, open: HashMap::new(), counts: BTreeMap::new(), bytes: 0, due_ends: Vec::new() }
+    }
 }
 
 impl OpenRequests {
