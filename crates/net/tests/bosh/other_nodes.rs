@@ -168,7 +168,10 @@ fn section_17_3_a_request_that_cannot_be_forwarded_now_gets_a_recoverable_error(
     assert!(nodes.other.post(&again).waits());
     assert_eq!(open.server.read(), [element("<message/>")]);
     nodes.other.sessions.close_all();
-    assert!(nodes.post(&mut open, "").text().contains("type='error'"), "it shuts down; the session is not there");
+    assert!(
+        nodes.post(&mut open, "").text().contains("type='error'"),
+        "it shuts down; the session is not there"
+    );
 }
 
 #[test]
@@ -194,8 +197,7 @@ fn invented_identifiers_of_one_address_cause_a_limited_number_of_requests_to_the
     let refused = (0..2000).filter(|number| ask(*number).contains("type='error'")).count();
     assert_eq!((nodes.forwarded.load(SeqCst), refused), (1024, 976));
     let mut open = nodes.holder.open();
-    let elsewhere =
-        RequestSource { peer: "198.51.100.1:1".parse().unwrap(), ..nodes.other.origin() };
+    let elsewhere = RequestSource { peer: "198.51.100.1:1".parse().unwrap(), ..nodes.other.origin() };
     open.rid += 1;
     let body = open.body(open.rid, "", "");
     let mut held = nodes.other.post_from(elsewhere, body.as_bytes());
@@ -218,7 +220,12 @@ fn the_limits_of_the_holder_apply() {
     other.sessions.set_forwarder(Arc::new(forwarder));
     let target = Arc::downgrade(&other.sessions);
     let (forwarded, is_busy) = (Arc::default(), Arc::default());
-    holder.sessions.set_forwarder(Arc::new(DirectForwarder { tag: 1, other: (2, target), forwarded, is_busy }));
+    holder.sessions.set_forwarder(Arc::new(DirectForwarder {
+        tag: 1,
+        other: (2, target),
+        forwarded,
+        is_busy,
+    }));
     let mut open = holder.open();
     open.rid += 1;
     let body = open.body(open.rid, "", &format!("<message id='{}'/>", "x".repeat(1000)));

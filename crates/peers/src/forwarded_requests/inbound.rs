@@ -103,7 +103,14 @@ pub(super) enum PartOutcome {
 }
 
 impl InboundRequests {
-    pub(super) fn add_part(&self, from: NodeId, number: u64, part: &[u8], has_more: bool, now: u32) -> PartOutcome {
+    pub(super) fn add_part(
+        &self,
+        from: NodeId,
+        number: u64,
+        part: &[u8],
+        has_more: bool,
+        now: u32,
+    ) -> PartOutcome {
         let mut table = self.0.lock();
         let node = table.entry(from).or_default();
         let mut octets = node.remove_partial(number);
@@ -163,8 +170,12 @@ impl InboundRequests {
                     wakers.extend(request.waker.take());
                 }
             }
-            let expired: Vec<u64> =
-                node.partial.iter().filter(|(_, part)| part.deadline <= now).map(|(number, _)| *number).collect();
+            let expired: Vec<u64> = node
+                .partial
+                .iter()
+                .filter(|(_, part)| part.deadline <= now)
+                .map(|(number, _)| *number)
+                .collect();
             expired.into_iter().for_each(|number| drop(node.remove_partial(number)));
             !node.held.is_empty() || !node.partial.is_empty()
         });
@@ -226,7 +237,9 @@ impl ClusteredNode<'_> {
         let (number, seconds) = (u64::from_be_bytes(*number), u32::from_be_bytes(*seconds));
         let now = self.seconds();
         match self.state.inbound_requests.add_part(from, number, part, *has_more != 0, now) {
-            PartOutcome::Complete(request) => self.hold_request(from, number, &request, now.saturating_add(seconds)),
+            PartOutcome::Complete(request) => {
+                self.hold_request(from, number, &request, now.saturating_add(seconds))
+            }
             PartOutcome::Incomplete => {}
             PartOutcome::Busy => self.refuse_request(from, number, ResponseStatus::Busy),
             PartOutcome::Invalid => return false,
@@ -236,7 +249,9 @@ impl ClusteredNode<'_> {
 
     fn hold_request(&self, from: NodeId, number: u64, request: &[u8], deadline: u32) {
         let handler = self.extensions.get::<ForwardedRequestHandler>();
-        let Some(handler) = handler else { return self.refuse_request(from, number, ResponseStatus::NoHandler) };
+        let Some(handler) = handler else {
+            return self.refuse_request(from, number, ResponseStatus::NoHandler);
+        };
         if !self.state.inbound_requests.hold(from, number, deadline.saturating_add(GRACE_SECONDS)) {
             return self.refuse_request(from, number, ResponseStatus::Busy);
         }
@@ -283,11 +298,7 @@ impl ClusteredNode<'_> {
 }
 
 /// Waits for the response, sends it, and waits until the client has it.
-async fn answer(
-    node: OwnedClusteredNode,
-    entry: HeldEntry,
-    mut held: Box<dyn HeldRequest>,
-) {
+async fn answer(node: OwnedClusteredNode, entry: HeldEntry, mut held: Box<dyn HeldRequest>) {
     let response = poll_fn(|cx| match entry.poll_result(cx) {
         Poll::Ready(_) => Poll::Ready(None),
         Poll::Pending => held.poll_response(cx).map(Some),
