@@ -112,6 +112,21 @@ fn run_on_several_nodes(name: &str, nodes: usize) {
     assert_outcome(&format!("scenarios/{name}"), nodes, outcome);
 }
 
+/// Session transfer between nodes with the transports of browsers, which load balancers spread over all nodes.
+#[test]
+fn a_stream_is_resumed_at_another_node_over_websocket_and_bosh() {
+    let scenario = load_scenario("stream_resumption");
+    for (websocket, bosh) in [(true, false), (false, true)] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let outcome = runtime.block_on(async {
+            let features = ALL.to_vec();
+            let servers = TestServerConfig { features, websocket, bosh, ..TestServerConfig::default() };
+            run(&scenario, &ScenarioTarget::Cluster(servers.start_cluster(2))).await
+        });
+        outcome.unwrap_or_else(|error| panic!("WebSocket: {websocket}, BOSH: {bosh}\n{error}"));
+    }
+}
+
 #[test]
 fn each_known_failure_names_a_scenario() {
     let names: Vec<String> = SCENARIOS.iter().map(|name| format!("scenarios/{name}")).collect();

@@ -1,6 +1,6 @@
 //! Numbers of the kinds of envelopes that nodes exchange beside stanzas with their chain, session reports and invalidations.
 //!
-//! A number is part of the protocol between nodes; it is not used again for another meaning. 5 and 21 to 23 are free, and 7 is
+//! A number is part of the protocol between nodes; it is not used again for another meaning. 5 is free, and 7 is
 //! [`MULTICAST`] of the engine.
 
 use cluster::EnvelopeKind;
@@ -45,8 +45,14 @@ pub(crate) const SESSION_TAKEN: EnvelopeKind = EnvelopeKind::Engine(17);
 pub(crate) const SESSION_TAIL: EnvelopeKind = EnvelopeKind::Engine(18);
 /// Presence for an account whose session has moved to the receiver.
 pub(crate) const FORWARDED_PRESENCE: EnvelopeKind = EnvelopeKind::Engine(19);
+/// A client's request that the receiver must answer.
+pub(crate) const FORWARDED_REQUEST: EnvelopeKind = EnvelopeKind::Engine(20);
+/// A part of its response.
+pub(crate) const FORWARDED_RESPONSE: EnvelopeKind = EnvelopeKind::Engine(21);
+/// The client has that response, or its connection broke.
+pub(crate) const FORWARDED_REQUEST_END: EnvelopeKind = EnvelopeKind::Engine(22);
 /// A stanza for an item of a service that the receiver owns.
-pub(crate) const SERVICE_STANZA: EnvelopeKind = EnvelopeKind::Engine(20);
+pub(crate) const SERVICE_STANZA: EnvelopeKind = EnvelopeKind::Engine(23);
 
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
@@ -71,6 +77,9 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         SESSION_TAKEN => "session taken",
         SESSION_TAIL => "session tail",
         FORWARDED_PRESENCE => "forwarded presence",
+        FORWARDED_REQUEST => "forwarded request",
+        FORWARDED_RESPONSE => "forwarded response",
+        FORWARDED_REQUEST_END => "end of a forwarded request",
         SERVICE_STANZA => "service stanza",
         other => other.as_str(),
     }
@@ -103,6 +112,9 @@ mod tests {
             SESSION_TAKEN,
             SESSION_TAIL,
             FORWARDED_PRESENCE,
+            FORWARDED_REQUEST,
+            FORWARDED_RESPONSE,
+            FORWARDED_REQUEST_END,
             SERVICE_STANZA,
         ];
         assert_eq!(

@@ -38,6 +38,7 @@ use throng_core::router::{HandedOver, HomeDecision, RoutingWork, StanzaOrigin};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
 
 use super::due_presence::DuePresence;
+use super::forwarded_requests::{ForwardedRequests, InboundRequests};
 use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::{AccountReads, RecentlyStored};
 use super::lost_peers::{ContactsToWithdraw, EndedSubscriptions};
@@ -93,6 +94,10 @@ pub(super) struct PeerState {
     pub(super) queries: NodeQueries,
     /// What other nodes have asked.
     pub(super) inbound_queries: InboundQueries,
+    /// Requests of clients that other nodes answer.
+    pub(super) forwarded: ForwardedRequests,
+    /// Requests of clients of other nodes.
+    pub(super) inbound_requests: InboundRequests,
     /// Sessions that move between nodes.
     pub(super) transfers: SessionTransfers,
     /// Nodes that are lost: they may have been cut off, and may return with what they changed meanwhile.
@@ -110,6 +115,8 @@ impl PeerState {
         self.due_presence.forget_node(node);
         self.handovers.forget_node(node);
         self.queries.forget_node(node);
+        self.forwarded.forget_node(node);
+        self.inbound_requests.forget_node(node);
         self.transfers.forget_node(node);
     }
 }

@@ -21,9 +21,10 @@ use throng_core::router::{HandedOver, RoutingOutcome, RoutingWork, StanzaOrigin}
 use super::home::read_stanza;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{
-    COPY, FORWARDED_PRESENCE, MESSAGE_STORED, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED,
-    PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER, PUSH, RESYNC, SERVICE_STANZA, SESSION_REFUSAL,
-    SESSION_REQUEST, SESSION_STATE, SESSION_TAIL, SESSION_TAKEN, USAGE_REPORT,
+    COPY, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_REQUEST_END, FORWARDED_RESPONSE, MESSAGE_STORED,
+    NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER,
+    PUSH, RESYNC, SERVICE_STANZA, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE, SESSION_TAIL,
+    SESSION_TAKEN, USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
@@ -159,6 +160,9 @@ impl ClusteredNode<'_> {
             PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
             NODE_QUERY => self.on_node_query(from, &envelope.bytes),
             NODE_QUERY_ANSWER => self.on_node_query_answer(from, &envelope.bytes),
+            FORWARDED_REQUEST => self.on_forwarded_request(from, &envelope.bytes),
+            FORWARDED_RESPONSE => self.on_forwarded_response(from, &envelope.bytes),
+            FORWARDED_REQUEST_END => self.on_request_end(from, &envelope.bytes),
             NOTICE => self.on_notice(envelope),
             USAGE_REPORT => self.on_usage_report(envelope),
             RESYNC => {
@@ -248,6 +252,9 @@ impl Inbox for ClusterInbox {
             | SESSION_REFUSAL
             | SESSION_TAKEN
             | FORWARDED_PRESENCE
+            | FORWARDED_REQUEST
+            | FORWARDED_RESPONSE
+            | FORWARDED_REQUEST_END
             | MESSAGE_STORED => {
                 if !node.receive_unrouted(from, &envelope) {
                     node.note_violation(from, PeerViolation::Payload);
@@ -270,12 +277,14 @@ impl Inbox for ClusterInbox {
     fn on_refused(&self, from: NodeId, envelope: Envelope) {
         let Some(node) = ClusteredNode::of(&self.0) else { return };
         node.on_query_returned(from, &envelope, true);
+        node.on_request_returned(from, &envelope);
         node.handle_return_of_own(from, &envelope);
     }
 
     fn on_undelivered(&self, to: NodeId, envelope: Envelope) {
         let Some(node) = ClusteredNode::of(&self.0) else { return };
         node.on_query_returned(to, &envelope, false);
+        node.on_request_returned(to, &envelope);
         node.handle_return_of_own(to, &envelope);
     }
 

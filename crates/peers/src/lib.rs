@@ -14,6 +14,7 @@
 //!   that are gone.
 //! * `session_transfer`: sessions that move to the node where their client resumes the stream.
 //! * `service_stanzas`: stanzas for an item of a service, such as a room, to the node that owns it.
+//! * `forwarded_requests`: requests of clients (BOSH) that the node of their session answers.
 //! * `invalidation`: changes of accounts; `node_queries`: questions of administration to other nodes; `notices`: messages of features;
 //!   `usage_reports`: what clients have used up of limits.
 //!
@@ -25,6 +26,7 @@
 
 mod due_presence;
 mod envelope_kinds;
+pub mod forwarded_requests;
 mod handovers;
 mod home;
 mod inbox;

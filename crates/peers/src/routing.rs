@@ -286,6 +286,7 @@ impl PeerRouting for PeerRouter {
         node.withdraw_remaining_contacts();
         node.retry_account_pass();
         node.expire_node_queries(now);
+        node.sweep_forwarded_requests(now);
         node.expire_session_transfers(now);
         node.give_up_overdue_handovers(now);
     }

@@ -314,6 +314,7 @@ fn http(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error>
             "BOSH requests received before one with a lower request id",
             bosh.reordered,
         ),
+        ("throng_bosh_forwarded", "BOSH requests sent to the node of their session", bosh.forwarded),
         ("throng_bosh_unknown_session", "BOSH requests for sessions that do not exist", bosh.unknown_session),
         ("throng_bosh_sessions_created", "BOSH sessions created", bosh.created),
         ("throng_bosh_sessions_refused", "BOSH session creation requests refused", bosh.refused),

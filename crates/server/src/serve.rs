@@ -112,6 +112,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     config_warnings::warnings(&config).iter().for_each(|warning| tracing::warn!("{warning}"));
     let web =
         HttpFrontend::new(&config.http, assembled.node.clock.clone(), limiter.clone(), tasks.handle.clone());
+    streams::connect_bosh_sessions(&assembled.node, &web.bosh);
     assembled.node.extensions.insert::<SharedPublicUrl>(web.clone());
     let banner = startup_banner(&config, &listener_lines, &notes);
     let saved = overview_history::history_path(&config.data_dir);

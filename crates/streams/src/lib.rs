@@ -13,6 +13,7 @@
 //! Everything that a connection may wait for is polled in one place, [`c2s::C2sConnection::poll`]. A new wait also
 //! needs a source of wake-ups: the socket, the outbox, or the periodic sweep through the outbox.
 
+mod bosh_forwarding;
 pub mod c2s;
 mod closing;
 pub mod context;
@@ -22,6 +23,7 @@ mod session_io;
 mod stream_management;
 mod unfinished;
 
+pub use bosh_forwarding::connect_bosh_sessions;
 pub use c2s::C2sConnection;
 pub use context::{
     AuthPolicy, C2sContext, ImportedKeyShapes, NegotiationPolicy, TlsPolicy, set_stanza_limits,

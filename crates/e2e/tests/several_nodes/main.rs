@@ -14,6 +14,7 @@
 
 mod announcements;
 mod bad_input;
+mod bosh;
 mod cases;
 mod envelopes;
 mod handovers;

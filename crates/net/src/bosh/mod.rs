@@ -14,6 +14,9 @@
 //! | `key_sequence` | key sequencing |
 //! | `session_table` | all sessions: creation, limits, the sweep |
 //! | `pending_response` | one held request |
+//! | `forwarding` | requests for sessions of other nodes: interface and octets |
+//! | `forwarding_limits` | limits of requests for sessions that may not exist |
+//! | `other_nodes` | the table as the sender and the receiver of such requests |
 //! | `stream` | the session as a stream |
 //!
 //! Not implemented: multiple streams in a session (section 16), script syntax, `charsets`, `route`; `accept`, because
@@ -23,7 +26,10 @@
 //!
 //! A held request owns no buffer, and a session has no timer: a new timeout belongs in [`BoshSessionTable::sweep`].
 
+mod forwarding;
+mod forwarding_limits;
 mod key_sequence;
+mod other_nodes;
 mod pending_response;
 mod request;
 mod response;
@@ -40,6 +46,8 @@ use std::sync::Arc;
 use crate::connection_info::SharedListenerConfig;
 use crate::stream::Stream;
 
+pub use forwarding::{BoshForwarder, ForwardedRequest, ForwardingError};
+pub use other_nodes::HeldForwardedRequest;
 pub use pending_response::PendingResponse;
 pub use session_table::BoshSessionTable;
 pub(crate) use stream::BoshStream;
@@ -205,6 +213,8 @@ pub struct BoshCounts {
     pub reordered: u64,
     /// Requests for unknown sessions.
     pub unknown_session: u64,
+    /// Requests sent to the node of their session.
+    pub forwarded: u64,
     ended: [u64; TerminationReason::NAMES.len()],
 }
 

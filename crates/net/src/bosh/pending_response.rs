@@ -14,54 +14,84 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::BoshResponse;
+use super::forwarding::ForwardedResponse;
 use super::session::BoshSession;
 
 /// A request; ready when its response may be sent. Dropping it before the response was sent marks its connection as
 /// broken.
-pub struct PendingResponse {
-    session: Option<Arc<BoshSession>>,
-    ticket: u32,
-    /// The session has answered.
-    answered: bool,
-    ready: Option<Box<BoshResponse>>,
+pub struct PendingResponse(ResponseOrigin);
+
+/// Where the response comes from.
+enum ResponseOrigin {
+    Local {
+        session: Option<Arc<BoshSession>>,
+        ready: Option<Box<BoshResponse>>,
+        ticket: u32,
+        /// The session has answered.
+        answered: bool,
+    },
+    OtherNode(Box<ForwardedResponse>),
 }
 
 const _: () = assert!(size_of::<PendingResponse>() <= 24);
 
 impl PendingResponse {
+    fn local(session: Option<Arc<BoshSession>>, ticket: u32, ready: Option<BoshResponse>) -> PendingResponse {
+        let answered = ready.is_some();
+        PendingResponse(ResponseOrigin::Local { session, ready: ready.map(Box::new), ticket, answered })
+    }
+
     pub(super) fn ready(answer: BoshResponse) -> PendingResponse {
-        PendingResponse { session: None, ticket: 0, answered: true, ready: Some(Box::new(answer)) }
+        PendingResponse::local(None, 0, Some(answer))
     }
 
     /// The response of another request, which was not sent.
     pub(super) fn repeated(session: Arc<BoshSession>, ticket: u32, answer: BoshResponse) -> PendingResponse {
-        PendingResponse { session: Some(session), ticket, answered: true, ready: Some(Box::new(answer)) }
+        PendingResponse::local(Some(session), ticket, Some(answer))
     }
 
     pub(super) fn wait(session: Arc<BoshSession>, ticket: u32) -> PendingResponse {
-        PendingResponse { session: Some(session), ticket, answered: false, ready: None }
+        PendingResponse::local(Some(session), ticket, None)
+    }
+
+    /// The response of the node that has the session.
+    pub(super) fn forwarded(response: ForwardedResponse) -> PendingResponse {
+        PendingResponse(ResponseOrigin::OtherNode(Box::new(response)))
     }
 
     /// The response, once. Until then the task is woken when it is ready; only the last waker is stored.
     pub fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<BoshResponse> {
-        if let Some(answer) = self.ready.take() {
+        let (session, ready, ticket, answered) = match &mut self.0 {
+            ResponseOrigin::OtherNode(response) => return response.poll(cx),
+            ResponseOrigin::Local { session, ready, ticket, answered } => (session, ready, ticket, answered),
+        };
+        if let Some(answer) = ready.take() {
             return Poll::Ready(*answer);
         }
-        let Some(session) = self.session.as_ref().filter(|_| !self.answered) else { return Poll::Pending };
-        let Some((answer, has_payload)) = session.poll(self.ticket, cx.waker()) else { return Poll::Pending };
-        self.answered = true;
+        let Some(waiting) = session.as_ref().filter(|_| !*answered) else { return Poll::Pending };
+        let Some((answer, has_payload)) = waiting.poll(*ticket, cx.waker()) else { return Poll::Pending };
+        *answered = true;
         if !has_payload {
-            self.session = None;
+            *session = None;
         }
         Poll::Ready(answer)
     }
 
+    /// Whether the session waits for [`PendingResponse::response_sent`], after the response was fetched.
+    pub(super) const fn awaits_confirmation(&self) -> bool {
+        matches!(self.0, ResponseOrigin::Local { session: Some(_), .. })
+    }
+
     /// The kernel has taken the response.
     pub fn response_sent(&mut self) {
-        if self.answered
-            && let Some(session) = self.session.take()
-        {
-            session.response_sent(self.ticket);
+        match &mut self.0 {
+            ResponseOrigin::OtherNode(response) => response.request.response_sent(),
+            ResponseOrigin::Local { session, ticket, answered: true, .. } => {
+                if let Some(session) = session.take() {
+                    session.response_sent(*ticket);
+                }
+            }
+            ResponseOrigin::Local { .. } => {}
         }
     }
 }
@@ -76,8 +106,10 @@ impl Future for PendingResponse {
 
 impl Drop for PendingResponse {
     fn drop(&mut self) {
-        if let Some(session) = self.session.take() {
-            session.request_dropped(self.ticket);
+        if let ResponseOrigin::Local { session, ticket, .. } = &mut self.0
+            && let Some(session) = session.take()
+        {
+            session.request_dropped(*ticket);
         }
     }
 }

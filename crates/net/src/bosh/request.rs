@@ -159,8 +159,7 @@ impl<'a> BoshRequest<'a> {
         if value == super::BoshResponse::DEFAULT_CONTENT_TYPE || value.is_empty() {
             return Ok(None);
         }
-        let printable = value.bytes().all(|b| matches!(b, b' '..=b'~'));
-        if !printable || value.len() > MAX_CONTENT_TYPE_BYTES || !value.contains('/') {
+        if !is_valid_content_type(&value) {
             return Err(BoshRequestError::Malformed);
         }
         Ok(Some(value.as_ref().into()))
@@ -194,6 +193,12 @@ impl<'a> BoshRequest<'a> {
         out.push(b'>');
         out
     }
+}
+
+/// Whether a text may be sent as `Content-Type`.
+pub(super) fn is_valid_content_type(value: &str) -> bool {
+    let printable = value.bytes().all(|b| matches!(b, b' '..=b'~'));
+    printable && value.len() <= MAX_CONTENT_TYPE_BYTES && value.contains('/')
 }
 
 /// Kind of an item.

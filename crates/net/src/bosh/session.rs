@@ -17,7 +17,8 @@ use super::request::BoshRequest;
 use super::response::{self, Condition, ExtractedElements};
 use super::session_types::{BoshRequestOutcome, PayloadRead, SessionParams, SweepOutcome, WakeList};
 use super::state::BoshState;
-use super::{BoshBody, BoshResponse, BoshSessionTable, PendingResponse, RequestSource, TerminationReason};
+use super::{BoshBody, BoshResponse, BoshSessionTable, PendingResponse, TerminationReason};
+use crate::connection_info::SharedListenerConfig;
 
 /// State shared by all sessions of a table.
 pub(super) struct TableShared {
@@ -28,6 +29,7 @@ pub(super) struct TableShared {
     pub(super) retransmits: AtomicU64,
     pub(super) reordered: AtomicU64,
     pub(super) unknown_session: AtomicU64,
+    pub(super) forwarded: AtomicU64,
     pub(super) ended: [AtomicU64; TerminationReason::NAMES.len()],
 }
 
@@ -42,6 +44,7 @@ impl TableShared {
             retransmits: zero(),
             reordered: zero(),
             unknown_session: zero(),
+            forwarded: zero(),
             ended: Default::default(),
         }
     }
@@ -56,6 +59,8 @@ pub(crate) struct BoshSession {
     pub(super) params: SessionParams,
     /// Key of the address that the session is counted for.
     pub(super) address_key: u64,
+    /// Listener that received the session request: its limits apply to requests that other nodes receive.
+    pub(super) listener: SharedListenerConfig,
     common: Arc<TableShared>,
     table: Weak<BoshSessionTable>,
     /// Next deadline for the sweep, in milliseconds.
@@ -66,7 +71,7 @@ pub(crate) struct BoshSession {
 impl BoshSession {
     pub(super) fn new(
         agreed: SessionParams,
-        address: u64,
+        (address, listener): (u64, SharedListenerConfig),
         common: Arc<TableShared>,
         home: Weak<BoshSessionTable>,
         state: BoshState,
@@ -75,6 +80,7 @@ impl BoshSession {
         BoshSession {
             params: agreed,
             address_key: address,
+            listener,
             common,
             table: home,
             due,
@@ -110,13 +116,13 @@ impl BoshSession {
         BoshResponse { status, body, content_type: self.params.content_type.clone(), close: false }
     }
 
-    /// Handles a request with the identifier of this session.
+    /// Handles a request with the identifier of this session. `secure`: its connection is encrypted.
     pub(super) fn handle_request(
         self: &Arc<Self>,
-        origin: &RequestSource,
+        secure: bool,
         request: BoshRequest<'_>,
     ) -> PendingResponse {
-        if self.params.secure && !origin.secure {
+        if self.params.secure && !secure {
             // Section 19.1: the session goes on; otherwise anyone could end it.
             let body = Condition::PolicyViolation.body();
             return PendingResponse::ready(BoshResponse { close: true, ..self.answer(403, body) });

@@ -10,14 +10,16 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use base::clock::Clock;
 use base::id::random_bytes;
 use base::lock::{LeafMutex, LeafRwLock};
 use base::token_bucket::TokenBucket;
 
+use super::forwarding::{BoshForwarder, with_node_tag};
+use super::forwarding_limits::ForwardingLimits;
 use super::key_sequence::{self, KeySequence};
 use super::request::{self, BoshRequest, BoshRequestError, PayloadItem};
 use super::response::Condition;
@@ -36,11 +38,11 @@ const SHARDS: usize = 64;
 const BURST_SECONDS: u32 = 5;
 /// Set in the identifiers of sessions whose client expects HTTP errors, so that it gets one even after its session is
 /// gone.
-const LEGACY_SID_BIT: u128 = 1;
+pub(super) const LEGACY_SID_BIT: u128 = 1;
 
 /// Identity hasher: identifiers are random, so a part of one serves as its hash.
 #[derive(Default)]
-struct RandomIdHasher(u64);
+pub(super) struct RandomIdHasher(u64);
 
 impl Hasher for RandomIdHasher {
     fn finish(&self) -> u64 {
@@ -64,16 +66,18 @@ type Shard = HashMap<u128, Arc<BoshSession>, BuildHasherDefault<RandomIdHasher>>
 /// All sessions of a node.
 pub struct BoshSessionTable {
     settings: LeafRwLock<BoshSettings>,
-    common: Arc<TableShared>,
+    pub(super) common: Arc<TableShared>,
+    pub(super) forwarder: OnceLock<Arc<dyn BoshForwarder>>,
+    pub(super) forwarding_limits: LeafMutex<ForwardingLimits>,
     start: StreamStarter,
-    closed: AtomicBool,
+    pub(super) closed: AtomicBool,
     count: AtomicU32,
     addresses: LeafMutex<HashMap<u64, u32>>,
     shards: [LeafMutex<Shard>; SHARDS],
 }
 
 /// Bytes of payloads that a session stores unread, given the maximum body size.
-const fn max_unread_bytes(body_bytes: usize) -> usize {
+pub(super) const fn max_unread_bytes(body_bytes: usize) -> usize {
     body_bytes.saturating_mul(2)
 }
 
@@ -83,6 +87,8 @@ impl BoshSessionTable {
         Arc::new(BoshSessionTable {
             settings: LeafRwLock::new(settings),
             common: Arc::new(TableShared::new(clock)),
+            forwarder: OnceLock::new(),
+            forwarding_limits: LeafMutex::default(),
             start,
             closed: AtomicBool::new(false),
             count: AtomicU32::new(0),
@@ -115,14 +121,14 @@ impl BoshSessionTable {
             Err(BoshRequestError::TooLarge) => return refusal(Condition::PolicyViolation, false),
         };
         let Some(sid) = request.sid else { return self.create_session(origin, request) };
-        let found = sid.and_then(|sid| self.shard(sid).lock().get(&sid).cloned());
-        match found {
-            Some(session) => session.handle_request(&origin, request),
-            None => {
-                self.common.unknown_session.fetch_add(1, Relaxed);
-                refusal(Condition::ItemNotFound, sid.is_some_and(|sid| sid & LEGACY_SID_BIT != 0))
-            }
+        match sid.and_then(|sid| self.session(sid)) {
+            Some(session) => session.handle_request(origin.secure, request),
+            None => self.forward(sid, &origin, body),
         }
+    }
+
+    pub(super) fn session(&self, sid: u128) -> Option<Arc<BoshSession>> {
+        self.shard(sid).lock().get(&sid).cloned()
     }
 
     fn shard(&self, sid: u128) -> &LeafMutex<Shard> {
@@ -185,6 +191,9 @@ impl BoshSessionTable {
         let polls = wait == 0 || hold == 0;
         let idle = settings.max_inactivity_seconds;
         let mut sid = u128::from_le_bytes(random_bytes::<16>()) & !LEGACY_SID_BIT;
+        if let Some(forwarder) = self.forwarder.get() {
+            sid = with_node_tag(sid, forwarder.own_tag());
+        }
         if version.is_none() {
             sid |= LEGACY_SID_BIT;
         }
@@ -217,8 +226,8 @@ impl BoshSessionTable {
         };
         let now = self.common.clock.now();
         let state = BoshState::new(rid, items, newkey.map(KeySequence::new), meter, now);
-        let address = base::network_number(origin.peer.ip());
-        Ok(BoshSession::new(agreed, address, self.common.clone(), Arc::downgrade(self), state))
+        let counted_for = (base::network_number(origin.peer.ip()), origin.listener.clone());
+        Ok(BoshSession::new(agreed, counted_for, self.common.clone(), Arc::downgrade(self), state))
     }
 
     /// Adds a session, unless a limit is reached.
@@ -273,6 +282,7 @@ impl BoshSessionTable {
         for session in self.sessions_where(|session| session.next_deadline() <= now) {
             session.sweep();
         }
+        self.forwarding_limits.lock().sweep(now);
     }
 
     /// Current metrics. Visits all sessions.
@@ -287,6 +297,7 @@ impl BoshSessionTable {
             retransmits: common.retransmits.load(Relaxed),
             reordered: common.reordered.load(Relaxed),
             unknown_session: common.unknown_session.load(Relaxed),
+            forwarded: common.forwarded.load(Relaxed),
             ended: Default::default(),
         };
         for (to, from) in counts.ended.iter_mut().zip(&common.ended) {
@@ -300,6 +311,9 @@ impl BoshSessionTable {
         self.closed.store(true, Relaxed);
         for session in self.sessions_where(|_| true) {
             session.end(TerminationReason::Shutdown);
+        }
+        if let Some(forwarder) = self.forwarder.get() {
+            forwarder.close();
         }
     }
 }

@@ -10,6 +10,7 @@ mod examples;
 mod harness;
 mod hostile;
 mod memory;
+mod other_nodes;
 mod property;
 mod session_rules;
 mod unsent;
