@@ -52,6 +52,7 @@ impl Room {
                 });
             }
         }
+        self.invitations.accept(&from.bare().to_jid());
         let mut codes = Vec::new();
         if self.config.non_anonymous {
             codes.push(100);
