@@ -44,6 +44,7 @@ use self::subject::Subject;
 use crate::options::{RoomLimits, ServiceOptions};
 use crate::privileges::{Affiliation, RoomRole};
 
+pub(crate) use self::iq_relay::not_in_room;
 pub(crate) use self::owner::DestroyNotice;
 pub(crate) use self::presence::report_not_in_room;
 
@@ -286,7 +287,7 @@ impl Room {
         }
     }
 
-    /// Removes sessions that did not receive a stanza (section 11.2, section 17.1.2).
+    /// Removes sessions that did not receive a stanza (section 11.1, section 18.1.2).
     pub(crate) fn sessions_lost(&mut self, ctx: &mut RoomCtx<'_>, sessions: &[Jid]) {
         for session in sessions {
             self.remove_lost_session(ctx, session);
@@ -295,7 +296,7 @@ impl Room {
 
     /// A stanza that could not be delivered comes back from a session.
     fn delivery_error(&mut self, ctx: &mut RoomCtx<'_>, stanza: &SharedStanza, from: &Jid) {
-        /// Delivery-related errors (section 17.1.2).
+        /// Delivery-related errors (section 18.1.2).
         const CONDITIONS: [&str; 6] = [
             "gone",
             "item-not-found",

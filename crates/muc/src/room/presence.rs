@@ -1,4 +1,4 @@
-//! Presence of occupants: XEP-0045 1.35.5, sections 7.2.2 (broadcast), 7.7 (availability), 7.14 (leaving) and 11.2 (removal
+//! Presence of occupants: XEP-0045 1.35.5, sections 7.2.2 (broadcast), 7.7 (availability), 7.14 (leaving) and 11.1 (removal
 //! after an error); occupant ids: XEP-0421 1.0.1.
 //!
 //! In a room with many occupants, the presence of further ones is sent to moderators and to themselves only: otherwise a
@@ -11,9 +11,9 @@ use stanza::{StanzaCondition, StanzaError};
 use throng_core::SharedStanza;
 use xml::{Ns, Writer};
 
-use super::history::write_occupant_id;
+use super::history::{HistoryRequest, write_occupant_id};
 use super::occupants::{Occupant, OccupantSession};
-use super::{Room, RoomCtx, write_status_codes};
+use super::{DestroyNotice, Room, RoomCtx, write_status_codes};
 use crate::privileges::{Affiliation, RoomRole};
 
 /// What a presence of an occupant says besides its content.
@@ -59,14 +59,20 @@ impl Room {
         let current = self.occupants.of_session(from).map(|one| one.nick().to_owned());
         match (current, x) {
             (None, Some(x)) => self.enter(ctx, session, nick, x, id.as_deref()),
-            // Section 7.2.17: the client believes that it is in the room.
+            // Section 7.2.18: the client believes that it is in the room.
             (None, None) => {
                 report_not_in_room(ctx, from, to);
                 Ok(())
             }
-            (Some(current), Some(_)) if current == nick => {
-                self.occupants.put_session(nick, session);
-                self.welcome(ctx, from, nick, &Default::default(), &[], id.as_deref());
+            // Section 17.3: the client believes that it is not in the room.
+            (Some(current), Some(x)) => {
+                if current == nick {
+                    self.occupants.put_session(nick, session);
+                } else {
+                    self.change_nick(ctx, session, &current, nick)?;
+                }
+                let codes = self.entry_codes();
+                self.welcome(ctx, from, nick, &HistoryRequest::read(x), &codes, id.as_deref());
                 Ok(())
             }
             (Some(current), None) if current == nick => {
@@ -75,12 +81,21 @@ impl Room {
                 self.announce(ctx, occupant, &OccupantChange { id: id.as_deref(), ..Default::default() });
                 Ok(())
             }
-            (Some(current), _) => self.change_nick(ctx, session, &current, nick),
+            (Some(current), None) => {
+                self.change_nick(ctx, session, &current, nick)?;
+                let Some(occupant) = self.occupants.get(nick) else { return Ok(()) };
+                self.announce(ctx, occupant, &OccupantChange::default());
+                Ok(())
+            }
         }
     }
 
     /// A session leaves, or is gone. `stanza` is its unavailable presence.
     pub(super) fn leave(&mut self, ctx: &mut RoomCtx<'_>, from: &Jid, stanza: Option<&SharedStanza>) {
+        // Section 10.1.3: the owner has not configured the room.
+        if self.locked && self.occupants.session_count() == 1 && self.occupants.of_session(from).is_some() {
+            return self.destroy(ctx, &DestroyNotice::default());
+        }
         let content = stanza.and_then(|stanza| {
             let tree = stanza.tree().ok()?;
             Some(presence_content(tree.root(), self.limits().presence_bytes))
@@ -93,7 +108,7 @@ impl Room {
         self.remove_session(ctx, from, &change);
     }
 
-    /// Section 11.2: a session is removed after an error.
+    /// Section 11.1: a session is removed after an error.
     pub(super) fn remove_lost_session(&mut self, ctx: &mut RoomCtx<'_>, session: &Jid) {
         let change = OccupantChange { is_unavailable: true, codes: &[333], ..Default::default() };
         self.remove_session(ctx, session, &change);
@@ -210,7 +225,7 @@ impl Room {
     }
 }
 
-/// Section 7.2.17: an explicit removal of a session that is not in the room.
+/// Section 7.2.18: an explicit removal of a session that is not in the room.
 pub(crate) fn report_not_in_room(ctx: &mut RoomCtx<'_>, session: &Jid, occupant: &Jid) {
     let stanza = SharedStanza::build(|w| {
         w.start("presence").attr("from", occupant.as_str()).attr("type", "unavailable");

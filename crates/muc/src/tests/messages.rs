@@ -192,6 +192,19 @@ fn section_7_8_2_mediated_invitations_and_declines() {
     forget(&[&hecate]);
     assert!(invite(&hecate, "hag66@example.com").is_empty());
     assert_eq!(enter(&hag, "thirdwitch").len(), 4);
+    // A continued one-to-one conversation, in a room with a password: the attributes of XEP-0249.
+    let password = field("muc#roomconfig_roomsecret", "cauldronburn");
+    configure(&crone, &(field("muc#roomconfig_passwordprotectedroom", "1") + &password));
+    let wicca = play.wicca();
+    crone.send(&format!(
+        "<message to='{ROOM}'><x xmlns='http://jabber.org/protocol/muc#user'><invite to='wiccarocks@example.com/laptop'>\
+         <continue thread='e0ffe42b'/></invite></x></message>"
+    ));
+    let received = wicca.recv().concat();
+    let direct = format!(
+        "<x xmlns='jabber:x:conference' jid='{ROOM}' password='cauldronburn' continue='true' thread='e0ffe42b'/>"
+    );
+    assert!(received.contains(&direct), "{received}");
 }
 
 #[test]

@@ -59,6 +59,10 @@ fn section_6_4_information_about_a_room() {
     for part in [
         "<identity category='conference' name='A Dark Cave' type='text'/>",
         "<feature var='http://jabber.org/protocol/muc'/>",
+        "<feature var='http://jabber.org/protocol/muc#register'/>",
+        "<feature var='http://jabber.org/protocol/muc#roomconfig'/>",
+        "<feature var='http://jabber.org/protocol/muc#roominfo'/>",
+        "<feature var='urn:xmpp:message-retract:1#tombstone'/>",
         "<feature var='muc_public'/>",
         "<feature var='muc_temporary'/>",
         "<feature var='muc_open'/>",
@@ -142,7 +146,9 @@ fn xep_0410_a_ping_to_oneself_shows_whether_one_is_in_the_room() {
     let crone = play.room("");
     let hag = play.hag();
     let ping = |nick: &str| request(&hag, "get", &format!("{ROOM}/{nick}"), PING);
-    assert_error(&ping("thirdwitch"), "modify", "not-acceptable");
+    assert_error(&ping("thirdwitch"), "cancel", "not-acceptable");
+    let nowhere = request(&hag, "get", "heath@conference.example.com/thirdwitch", PING);
+    assert_error(&nowhere, "cancel", "not-acceptable");
     enter(&hag, "thirdwitch");
     assert_same(&ping("thirdwitch"), &[result(&hag).replace(ROOM, &format!("{ROOM}/thirdwitch"))]);
     assert_error(&ping("nobody"), "cancel", "item-not-found");
