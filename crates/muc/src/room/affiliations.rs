@@ -86,7 +86,7 @@ impl Affiliations {
             return was;
         }
         let nick = nick.map(Box::from).or(old_nick);
-        let nick = nick.filter(|nick: &Box<str>| !nick.is_empty() && affiliation >= Affiliation::Member);
+        let nick = nick.filter(|nick| !nick.is_empty() && affiliation >= Affiliation::Member);
         if let Some(nick) = &nick {
             self.user_by_nick.insert(nick.clone(), user.clone());
         }

@@ -34,6 +34,12 @@ impl PendingInvitations {
         let at = self.0.iter().position(|(one, by)| one == invitee && by.bare() == inviter.bare())?;
         self.0.remove(at).map(|(_, by)| by)
     }
+
+    /// Removes the oldest invitation of a user.
+    fn take_oldest(&mut self, invitee: &Jid) -> Option<Jid> {
+        let at = self.0.iter().position(|(one, _)| one == invitee)?;
+        self.0.remove(at).map(|(_, by)| by)
+    }
 }
 
 impl Room {
@@ -132,6 +138,19 @@ impl Room {
             w.attr_opt("continue", resumed.map(|_| "true")).attr_opt("thread", thread.as_deref());
             w.end().end();
         })
+    }
+
+    /// Section 7.8.2: an invitation to an address that does not exist has come back.
+    pub(super) fn invitation_failed(&mut self, ctx: &mut RoomCtx<'_>, invitee: &Jid) {
+        let Some(inviter) = self.invitations.take_oldest(&invitee.bare().to_jid()) else { return };
+        let stanza = SharedStanza::build(|w| {
+            w.start("message").attr("from", self.jid.as_str()).attr("to", inviter.as_str());
+            w.attr("type", "error").start_ns("x", Ns::MucUser);
+            w.start("invite").attr("to", invitee.as_str()).end().end();
+            StanzaError::from(StanzaCondition::ItemNotFound).write(w);
+            w.end();
+        });
+        ctx.send(stanza, self.jid.clone(), inviter);
     }
 
     /// An invited user declines.

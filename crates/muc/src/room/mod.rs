@@ -310,6 +310,9 @@ impl Room {
         let condition =
             error.and_then(|error| error.child_elements().find(|one| one.ns() == Some(Ns::Stanzas)));
         if condition.is_some_and(|condition| CONDITIONS.contains(&condition.name())) {
+            if self.occupants.of_session(from).is_none() && matches!(stanza.kind(), StanzaKind::Message(_)) {
+                self.invitation_failed(ctx, from);
+            }
             self.remove_lost_session(ctx, from);
         }
     }

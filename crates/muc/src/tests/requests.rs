@@ -120,7 +120,8 @@ fn section_7_10_registration_reserves_a_nickname() {
 #[test]
 fn section_9_9_an_administrator_approves_a_registration() {
     let play = Shakespeare::new();
-    let crone = play.room(&field("muc#roomconfig_membersonly", "1"));
+    let fields = [field("muc#roomconfig_membersonly", "1"), field("muc#roomconfig_persistentroom", "1")];
+    let crone = play.room(&fields.concat());
     let hag = play.hag();
     forget(&[&crone]);
     let form = |fields: &str| {
@@ -136,7 +137,11 @@ fn section_9_9_an_administrator_approves_a_registration() {
     let asked = crone.recv().concat();
     assert!(asked.contains("<value>hag66@example.com</value>"), "{asked}");
     let allow = [nick, field("muc#jid", "hag66@example.com"), field("muc#register_allow", "1")];
-    crone.send(&format!("<message to='{ROOM}'>{}</message>", form(&allow.concat())));
+    // Also from outside of the room.
+    crone.request(&format!("<presence to='{ROOM}/firstwitch' type='unavailable'/>"));
+    let approval = format!("<message to='{ROOM}'>{}</message>", form(&allow.concat()));
+    assert_error(&hag.request(&approval), "modify", "not-acceptable");
+    assert!(crone.request(&approval).is_empty());
     assert!(enter(&hag, "thirdwitch").concat().contains("affiliation='member'"));
 }
 
