@@ -144,6 +144,7 @@ fn relay(
     let relayed = SharedStanza::build(|w| {
         w.start("iq").attr("type", kind).attr("id", id);
         w.attr("from", from.as_str()).attr("to", to.as_str());
+        w.attr_opt("xml:lang", stanza.head().lang(stanza.bytes()).as_deref());
         fits = stanza_content::write(w, stanza.head(), stanza.bytes(), MAX_CONTENT_BYTES);
         w.end();
     });

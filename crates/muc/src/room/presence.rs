@@ -16,6 +16,9 @@ use super::occupants::{Occupant, OccupantSession};
 use super::{DestroyNotice, Room, RoomCtx, write_status_codes};
 use crate::privileges::{Affiliation, RoomRole};
 
+/// Longest language tag, in bytes: the length that RFC 5646, section 4.4.1, recommends.
+const MAX_LANG_BYTES: usize = 35;
+
 /// What a presence of an occupant says besides its content.
 #[derive(Clone, Copy, Default)]
 pub(super) struct OccupantChange<'a> {
@@ -23,6 +26,8 @@ pub(super) struct OccupantChange<'a> {
     pub(super) is_unavailable: bool,
     /// Content of an unavailable presence.
     pub(super) content: &'a [u8],
+    /// `xml:lang` of an unavailable presence.
+    pub(super) lang: Option<&'a str>,
     /// Status codes for everybody.
     pub(super) codes: &'a [u16],
     /// More status codes for the occupant, besides 110.
@@ -54,7 +59,7 @@ impl Room {
         let tree = stanza.tree().map_err(|_| StanzaCondition::BadRequest)?;
         let x = tree.root().child("x", Ns::Muc);
         let content = presence_content(tree.root(), self.limits().presence_bytes);
-        let session = OccupantSession { jid: from.clone(), presence: content };
+        let session = OccupantSession { jid: from.clone(), presence: content, lang: presence_lang(stanza) };
         let id = stanza.head().id(stanza.bytes());
         let current = self.occupants.of_session(from).map(|one| one.nick().to_owned());
         match (current, x) {
@@ -100,9 +105,11 @@ impl Room {
             let tree = stanza.tree().ok()?;
             Some(presence_content(tree.root(), self.limits().presence_bytes))
         });
+        let lang = stanza.and_then(presence_lang);
         let change = OccupantChange {
             is_unavailable: true,
             content: content.as_deref().unwrap_or_default(),
+            lang: lang.as_deref(),
             ..Default::default()
         };
         self.remove_session(ctx, from, &change);
@@ -189,10 +196,11 @@ impl Room {
             if is_own {
                 w.attr_opt("id", change.id);
             }
+            // Section 13.
             if change.is_unavailable {
-                w.attr("type", "unavailable").raw(change.content);
+                w.attr("type", "unavailable").attr_opt("xml:lang", change.lang).raw(change.content);
             } else {
-                w.raw(occupant.presence());
+                w.attr_opt("xml:lang", occupant.lang()).raw(occupant.presence());
             }
             write_occupant_id(w, &occupant.occupant_id);
             w.start_ns("x", Ns::MucUser);
@@ -236,6 +244,12 @@ pub(crate) fn report_not_in_room(ctx: &mut RoomCtx<'_>, session: &Jid, occupant:
         w.end().end();
     });
     ctx.send_shared(stanza, occupant, session);
+}
+
+/// The `xml:lang` of a presence; none if it is too long.
+fn presence_lang(presence: &SharedStanza) -> Option<Box<str>> {
+    let lang = presence.head().lang(presence.bytes())?;
+    (lang.len() <= MAX_LANG_BYTES).then(|| lang.into())
 }
 
 /// The children of a presence that are passed on; none if they are too long.

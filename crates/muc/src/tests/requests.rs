@@ -164,8 +164,9 @@ fn xep_0410_a_ping_to_oneself_shows_whether_one_is_in_the_room() {
     assert!(received.contains(&format!("from='{ROOM}/thirdwitch'")) && received.contains(PING), "{received}");
     let id = received.split(" id='").nth(1).unwrap().split('\'').next().unwrap().to_owned();
     assert_ne!(id, "r1");
-    crone.send(&format!("<iq to='{ROOM}/thirdwitch' type='result' id='{id}'/>"));
-    assert_same(&hag.recv(), &[result(&hag).replace(ROOM, &format!("{ROOM}/firstwitch"))]);
+    crone.send(&format!("<iq to='{ROOM}/thirdwitch' type='result' id='{id}' xml:lang='la'/>"));
+    let answer = result(&hag).replace(ROOM, &format!("{ROOM}/firstwitch")).replace("/>", " xml:lang='la'/>");
+    assert_same(&hag.recv(), &[answer]);
     crone.send(&format!("<iq to='{ROOM}/thirdwitch' type='result' id='{id}'/>"));
     assert!(hag.recv().is_empty(), "a second answer");
 }
