@@ -294,12 +294,7 @@ impl Room {
             let change = OccupantChange { is_unavailable: true, codes: &[307], ..change };
             return self.remove_occupant(ctx, nick, &change);
         }
-        if let Some(occupant) = self.occupants.get_mut(nick) {
-            occupant.role = role;
-        }
-        if let Some(occupant) = self.occupants.get(nick) {
-            self.announce(ctx, occupant, &change);
-        }
+        self.set_role(ctx, nick, role, &change);
     }
 
     /// Applies an affiliation, with its consequences for the occupants of the user.
@@ -337,15 +332,11 @@ impl Room {
                 continue;
             }
             let moderated = self.config.moderated;
-            if let Some(occupant) = self.occupants.get_mut(&nick) {
+            if let Some(occupant) = self.occupants.get(&nick) {
                 let default = affiliation.default_role(moderated);
                 let loses_role = before.is_privileged() && !affiliation.is_privileged();
-                if loses_role || default > occupant.role {
-                    occupant.role = default;
-                }
-            }
-            if let Some(occupant) = self.occupants.get(&nick) {
-                self.announce(ctx, occupant, &change);
+                let role = if loses_role { default } else { default.max(occupant.role) };
+                self.set_role(ctx, &nick, role, &change);
             }
         }
     }

@@ -21,6 +21,7 @@ mod private_messages;
 mod registration;
 mod snapshot;
 mod subject;
+mod visibility;
 mod voice;
 
 use std::sync::Arc;

@@ -78,6 +78,9 @@ impl Room {
         let before = self.config.clone();
         let limits = *self.limits();
         self.config.apply(submitted, &limits)?;
+        if before.presence_broadcast != self.config.presence_broadcast {
+            self.presence_broadcast_changed(ctx, &before.presence_broadcast);
+        }
         for (user, affiliation) in lists {
             self.change_affiliation(ctx, &user, affiliation, None, None, None);
         }

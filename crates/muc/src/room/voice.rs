@@ -92,12 +92,8 @@ impl Room {
             return Ok(());
         }
         let nick = form.value("muc#roomnick").ok_or(StanzaCondition::BadRequest)?;
-        let Some(occupant) = self.occupants.get_mut(nick).filter(|one| one.role == RoomRole::Visitor) else {
-            return Ok(());
-        };
-        occupant.role = RoomRole::Participant;
-        if let Some(occupant) = self.occupants.get(nick) {
-            self.announce(ctx, occupant, &OccupantChange::default());
+        if self.occupants.get(nick).is_some_and(|one| one.role == RoomRole::Visitor) {
+            self.set_role(ctx, nick, RoomRole::Participant, &OccupantChange::default());
         }
         Ok(())
     }

@@ -1,8 +1,11 @@
 //! XEP-0045, sections 6 (discovery), 7.10 (registration), 7.12 (reserved nicknames); XEP-0410; XEP-0486.
 
+use feature_api::feature::DiscoFeature;
 use testkit::assert_same;
 
 use super::*;
+
+const STABLE_ID: &str = "http://jabber.org/protocol/muc#stable_id";
 
 const INFO: &str = "<query xmlns='http://jabber.org/protocol/disco#info'/>";
 const ITEMS: &str = "<query xmlns='http://jabber.org/protocol/disco#items'/>";
@@ -75,6 +78,9 @@ fn section_6_4_information_about_a_room() {
     ] {
         assert!(info.contains(part), "{info} does not contain {part}");
     }
+    // Section 7.4: the service, too, says that messages keep their ids.
+    let stable_id = |one: &DiscoFeature| matches!(one, DiscoFeature::Service(STABLE_ID));
+    assert!(FEATURE.disco.iter().any(stable_id));
     let nowhere = request(&crone, "get", "heath@conference.example.com", INFO);
     assert_error(&nowhere, "cancel", "item-not-found");
     assert!(
