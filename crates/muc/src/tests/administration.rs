@@ -220,8 +220,7 @@ fn sections_9_3_and_9_4_membership_is_granted_and_revoked() {
 fn section_9_5_a_new_member_is_invited_and_members_get_the_list() {
     let fields = [field("muc#roomconfig_membersonly", "1"), field("muc#roomconfig_whois", "anyone")];
     let coven = coven(&fields.concat());
-    let set =
-        "<item affiliation='member' jid='hag66@example.com' nick='third&#xA0;witch'><reason>x</reason></item>";
+    let set = "<item affiliation='member' jid='hag66@example.com' nick='third&#xA0;witch'><reason>x</reason></item>";
     let get = "<item affiliation='member'/>";
     assert_error(&admin(&coven.user, "get", get), "auth", "forbidden");
     admin(&coven.admin, "set", set);
