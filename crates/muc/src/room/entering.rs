@@ -52,6 +52,7 @@ impl Room {
                 });
             }
         }
+        self.invitations.accept(&from.bare().to_jid());
         let mut codes = self.entry_codes();
         if is_created {
             codes.push(201);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use jid::Jid;
+use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::SharedStanza;
 use xml::{Ns, TreeNode};
@@ -17,28 +17,54 @@ const MAX_PENDING: usize = 256;
 /// Longest reason, in bytes.
 const MAX_REASON_BYTES: usize = 1024;
 
-/// Invitations that were neither declined nor accepted, so that only invited users reach an occupant by declining.
+/// Invitations of one user that were neither declined nor accepted; administrators of the room are exempt.
+const MAX_PENDING_OF_USER: usize = 50;
+/// Time after which an invitation cannot be declined any more, in milliseconds.
+const EXPIRY_MILLIS: u64 = 86_400_000;
+
+#[derive(Debug)]
+struct PendingInvitation {
+    invitee: Jid,
+    inviter: Jid,
+    millis: u64,
+}
+
+/// Invitations that were neither declined nor accepted, so that only invited users reach an occupant by declining, and
+/// nobody invites without a limit.
 #[derive(Debug, Default)]
-pub(super) struct PendingInvitations(VecDeque<(Jid, Jid)>);
+pub(super) struct PendingInvitations(VecDeque<PendingInvitation>);
 
 impl PendingInvitations {
-    fn add(&mut self, invitee: Jid, inviter: Jid) {
+    fn add(&mut self, invitee: Jid, inviter: Jid, millis: u64) {
         if self.0.len() == MAX_PENDING {
             self.0.pop_front();
         }
-        self.0.push_back((invitee, inviter));
+        self.0.push_back(PendingInvitation { invitee, inviter, millis });
     }
 
-    /// Removes the invitation of a user by a user.
+    /// Number of invitations by a user.
+    fn count_of(&mut self, inviter: JidRef<'_>, now: u64) -> usize {
+        self.0.retain(|one| now < one.millis.saturating_add(EXPIRY_MILLIS));
+        self.0.iter().filter(|one| one.inviter.bare() == inviter.bare()).count()
+    }
+
+    /// Removes the invitation of a user by a user; its sender.
     fn take(&mut self, invitee: &Jid, inviter: &Jid) -> Option<Jid> {
-        let at = self.0.iter().position(|(one, by)| one == invitee && by.bare() == inviter.bare())?;
-        self.0.remove(at).map(|(_, by)| by)
+        let is_meant =
+            |one: &PendingInvitation| one.invitee == *invitee && one.inviter.bare() == inviter.bare();
+        let at = self.0.iter().position(is_meant)?;
+        self.0.remove(at).map(|one| one.inviter)
+    }
+
+    /// A user has entered the room.
+    pub(super) fn accept(&mut self, invitee: &Jid) {
+        self.0.retain(|one| one.invitee != *invitee);
     }
 
     /// Removes the oldest invitation of a user.
     fn take_oldest(&mut self, invitee: &Jid) -> Option<Jid> {
-        let at = self.0.iter().position(|(one, _)| one == invitee)?;
-        self.0.remove(at).map(|(_, by)| by)
+        let at = self.0.iter().position(|one| one.invitee == *invitee)?;
+        self.0.remove(at).map(|one| one.inviter)
     }
 }
 
@@ -68,6 +94,12 @@ impl Room {
             let to = Jid::parse(&to).map_err(|_| StanzaCondition::JidMalformed)?;
             invited.push((to, invitation));
         }
+        let pending = self.invitations.count_of(from.bare(), ctx.now) + invited.len();
+        if pending > MAX_PENDING_OF_USER && !affiliation.is_privileged() {
+            return Err(
+                StanzaError::new(StanzaCondition::ResourceConstraint).text("too many invitations; wait")
+            );
+        }
         for (to, invitation) in invited {
             let user = to.bare().to_jid();
             if self.affiliations.of(user.as_ref()) == Affiliation::Outcast {
@@ -85,7 +117,7 @@ impl Room {
             let resumed = invitation.child("continue", Ns::MucUser);
             let stanza = self.invitation(&to, from, reason.as_deref(), resumed, &(ctx.new_id)());
             ctx.send(stanza, self.jid.clone(), to);
-            self.invitations.add(user, from.clone());
+            self.invitations.add(user, from.clone(), ctx.now);
         }
         Ok(())
     }
@@ -104,7 +136,7 @@ impl Room {
         }
         let stanza = self.invitation(user, inviter, reason, None, &(ctx.new_id)());
         ctx.send(stanza, self.jid.clone(), user.clone());
-        self.invitations.add(user.clone(), inviter.clone());
+        self.invitations.add(user.clone(), inviter.clone(), ctx.now);
     }
 
     fn invitation(

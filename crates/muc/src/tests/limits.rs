@@ -51,6 +51,30 @@ fn lists_of_affiliations_are_bounded() {
 }
 
 #[test]
+fn invitations_of_users_are_bounded_until_they_are_accepted() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    forget(&[&crone]);
+    let invite = |client: &NodeClient, users: std::ops::Range<usize>| {
+        let invitations: String = users.map(|user| format!("<invite to='u{user}@example.com'/>")).collect();
+        client.request(&format!(
+            "<message to='{ROOM}'><x xmlns='http://jabber.org/protocol/muc#user'>{invitations}</x></message>"
+        ))
+    };
+    assert!(invite(&hag, 0..20).is_empty() && invite(&hag, 20..40).is_empty());
+    assert_error(&invite(&hag, 40..55), "wait", "resource-constraint");
+    assert_error(&invite(&hag, 40..61), "modify", "not-acceptable");
+    assert!(invite(&crone, 0..20).is_empty() && invite(&crone, 20..40).is_empty());
+    assert!(invite(&crone, 40..60).is_empty(), "administrators are exempt");
+    play.engine.create_user("u0");
+    enter(&play.engine.connect("u0", "x"), "u0");
+    forget(&[&hag]);
+    assert!(invite(&hag, 40..51).is_empty());
+}
+
+#[test]
 fn presence_of_a_large_room_goes_to_moderators_and_to_the_occupant() {
     let play = Shakespeare::with(&[("presence_occupants", OptionValue::Int(2))]);
     let crone = play.room("");

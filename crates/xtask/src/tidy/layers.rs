@@ -397,7 +397,8 @@ mod tests {
         let allowed = ENGINE_PARTS.join(", ");
         assert_eq!(found, [format!("throng-core: must not use net; the table allows it {allowed}")]);
         assert!(
-            messages(&["throng-muc: throng-features", "throng-features:"])[0].contains("must not use features")
+            messages(&["throng-muc: throng-features", "throng-features:"])[0]
+                .contains("must not use features")
         );
         assert!(messages(&["throng-loadgen: throng-base", "throng-base:"])[0].contains("must not use base"));
         assert!(messages(&["throng-xml: throng-base", "throng-base:"])[0].contains("none of our crates"));
