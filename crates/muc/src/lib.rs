@@ -38,7 +38,7 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0045",
             title: "Multi-User Chat",
             version: "1.35.5",
-            not_implemented: "section 17.1.1: queries of allowable traffic",
+            not_implemented: "section 11.2: status 332; section 18.1.1: queries of allowable traffic",
         },
         Spec {
             name: "XEP-0307",
@@ -70,6 +70,7 @@ pub static FEATURE: Feature = Feature {
     ],
     disco: &[
         DiscoFeature::Service(Ns::Muc.as_str()),
+        DiscoFeature::Service("http://jabber.org/protocol/muc#stable_id"),
         DiscoFeature::Service(Ns::MucUnique.as_str()),
         DiscoFeature::Service(Ns::OccupantId.as_str()),
         DiscoFeature::Service(Ns::Rsm.as_str()),

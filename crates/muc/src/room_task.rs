@@ -21,7 +21,9 @@ use xml::Ns;
 
 use crate::answer_channel::AnswerSender;
 use crate::options::{CreationAccess, ServiceOptions};
-use crate::room::{DestroyNotice, Room, RoomCtx, RoomRequest, RoomState, UndeliveredReport, send_error};
+use crate::room::{
+    DestroyNotice, Room, RoomCtx, RoomRequest, RoomState, UndeliveredReport, not_in_room, send_error,
+};
 use crate::room_directory::{RoomDirectory, RoomLimit};
 use crate::room_ownership::{RoomOwnership, is_owned_elsewhere};
 
@@ -294,6 +296,10 @@ impl RoomTask {
                 }
             },
             (None, StanzaKind::Presence(_)) => {}
+            // XEP-0410, section 3.2: a client that pings itself is not in the room.
+            (None, kind) if kind.is_request() && to.resource().is_some() && is_ping(stanza) => {
+                send_error(ctx, stanza, from, to, &not_in_room());
+            }
             (None, kind) => {
                 if kind.is_request() || matches!(kind, StanzaKind::Message(_)) {
                     send_error(ctx, stanza, from, to, &StanzaCondition::ItemNotFound.into());
@@ -519,6 +525,11 @@ impl SerialState for RoomTask {
         }
         is_idle
     }
+}
+
+/// Whether the payload of a request is a ping.
+fn is_ping(stanza: &SharedStanza) -> bool {
+    stanza.head().first_child.is_some_and(|payload| payload.ns == Some(Ns::Ping))
 }
 
 /// Whether a stanza enters a room: available presence with the element of section 7.2.1.

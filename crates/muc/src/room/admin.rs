@@ -69,14 +69,21 @@ impl Room {
                 PrivilegeChange::RoomRole { nick, role, reason } => {
                     self.change_role(ctx, &nick, role, actor.nick.as_deref(), reason.as_deref());
                 }
-                PrivilegeChange::Affiliation { user, affiliation, nick, reason } => self.change_affiliation(
-                    ctx,
-                    &user,
-                    affiliation,
-                    nick.as_deref(),
-                    actor.nick.as_deref(),
-                    reason.as_deref(),
-                ),
+                PrivilegeChange::Affiliation { user, affiliation, nick, reason } => {
+                    let is_new_member = affiliation == Affiliation::Member
+                        && self.affiliations.of(user.as_ref()) == Affiliation::None;
+                    self.change_affiliation(
+                        ctx,
+                        &user,
+                        affiliation,
+                        nick.as_deref(),
+                        actor.nick.as_deref(),
+                        reason.as_deref(),
+                    );
+                    if is_new_member && self.config.members_only {
+                        self.invite_member(ctx, &user, &actor.user, reason.as_deref());
+                    }
+                }
             }
         }
         Ok(Vec::new())
@@ -175,16 +182,18 @@ impl Room {
                     }
                     (None, None) => return Err(StanzaCondition::BadRequest.into()),
                 };
-                let nick = nick.filter(|_| item.attr("jid").is_some());
+                let mut nick = nick.filter(|_| item.attr("jid").is_some());
                 self.check_affiliation_change(actor, &user, affiliation)?;
-                if let Some(nick) = &nick
+                // Section 9.5: an empty nickname ends the reservation; section 17.1: it is compared in its prepared form.
+                if let Some(nick) = nick.as_mut().filter(|nick| !nick.is_empty())
                     && affiliation >= Affiliation::Member
                 {
-                    self.check_nick(&user, nick)?;
+                    let address = self.check_nick(&user, nick)?;
+                    *nick = address.resource().unwrap_or_default().to_owned();
                 }
                 Ok(PrivilegeChange::Affiliation { user, affiliation, nick, reason })
             }
-            // Section 16.4: both, or neither.
+            // Section 17.4: both, or neither.
             _ => Err(StanzaCondition::BadRequest.into()),
         }
     }
@@ -196,22 +205,32 @@ impl Room {
         }
         let target = self.occupants.get(nick).ok_or(StanzaCondition::ItemNotFound)?;
         let affiliation = self.affiliations.of(target.user.as_ref());
+        let not_allowed = |text| Err(StanzaError::new(StanzaCondition::NotAllowed).text(text));
+        // Section 8.4.
+        let is_protected = affiliation.is_privileged()
+            || affiliation == Affiliation::Member && affiliation >= actor.affiliation;
+        if role == RoomRole::Visitor && is_protected {
+            return not_allowed("the voice of this user cannot be revoked");
+        }
         // Only administrators grant and revoke the role of moderator.
         let concerns_moderators =
             role == RoomRole::Moderator || target.role == RoomRole::Moderator && role != RoomRole::None;
         if concerns_moderators && !actor.affiliation.is_privileged() {
             return Err(StanzaCondition::Forbidden.into());
         }
-        let not_allowed = |text| Err(StanzaError::new(StanzaCondition::NotAllowed).text(text));
         match role {
             RoomRole::None if target.user == actor.user => {
                 Err(StanzaError::new(StanzaCondition::Conflict).text("you cannot kick yourself"))
             }
-            RoomRole::None if affiliation.is_privileged() && affiliation > actor.affiliation => {
+            RoomRole::None if affiliation > actor.affiliation => {
                 not_allowed("a user with a higher affiliation cannot be kicked")
             }
+            // Section 5.1.1.
+            RoomRole::None if target.role == RoomRole::Moderator && !actor.affiliation.is_privileged() => {
+                not_allowed("only administrators can kick moderators")
+            }
             RoomRole::None | RoomRole::Moderator => Ok(()),
-            RoomRole::Visitor | RoomRole::Participant if affiliation.is_privileged() => {
+            RoomRole::Participant if affiliation.is_privileged() => {
                 not_allowed("the role of owners and administrators cannot be revoked")
             }
             RoomRole::Visitor | RoomRole::Participant => Ok(()),
@@ -290,12 +309,7 @@ impl Room {
             let change = OccupantChange { is_unavailable: true, codes: &[307], ..change };
             return self.remove_occupant(ctx, nick, &change);
         }
-        if let Some(occupant) = self.occupants.get_mut(nick) {
-            occupant.role = role;
-        }
-        if let Some(occupant) = self.occupants.get(nick) {
-            self.announce(ctx, occupant, &change);
-        }
+        self.set_role(ctx, nick, role, &change);
     }
 
     /// Applies an affiliation, with its consequences for the occupants of the user.
@@ -333,15 +347,11 @@ impl Room {
                 continue;
             }
             let moderated = self.config.moderated;
-            if let Some(occupant) = self.occupants.get_mut(&nick) {
+            if let Some(occupant) = self.occupants.get(&nick) {
                 let default = affiliation.default_role(moderated);
                 let loses_role = before.is_privileged() && !affiliation.is_privileged();
-                if loses_role || default > occupant.role {
-                    occupant.role = default;
-                }
-            }
-            if let Some(occupant) = self.occupants.get(&nick) {
-                self.announce(ctx, occupant, &change);
+                let role = if loses_role { default } else { default.max(occupant.role) };
+                self.set_role(ctx, &nick, role, &change);
             }
         }
     }

@@ -83,8 +83,8 @@ impl Affiliations {
         self.iter().filter(move |(_, entry)| entry.affiliation == affiliation)
     }
 
-    /// Sets an affiliation; `None` removes the entry. A reserved nickname stays unless another is given or the user loses
-    /// membership. Returns the previous affiliation.
+    /// Sets an affiliation; `None` removes the entry. A reserved nickname stays unless another or an empty one is given
+    /// or the user loses membership. Returns the previous affiliation.
     pub(crate) fn set(
         &mut self,
         user: &Jid,
@@ -103,7 +103,8 @@ impl Affiliations {
         if affiliation == Affiliation::None {
             return was;
         }
-        let nick = nick.map(Box::from).or(old_nick).filter(|_| affiliation >= Affiliation::Member);
+        let nick = nick.map(Box::from).or(old_nick);
+        let nick = nick.filter(|nick| !nick.is_empty() && affiliation >= Affiliation::Member);
         if let Some(nick) = &nick {
             self.user_by_nick.insert(nick.clone(), user.clone());
         }

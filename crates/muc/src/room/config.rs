@@ -1,4 +1,4 @@
-//! Configuration of a room: XEP-0045 1.35.5, section 15.5.3 (fields of `muc#roomconfig`); slow mode: XEP-0500 0.1.0.
+//! Configuration of a room: XEP-0045 1.35.5, section 16.5.3 (fields of `muc#roomconfig`); slow mode: XEP-0500 0.1.0.
 
 use stanza::payload::data_form::{DataForm, FormError, FormField, FormFieldType, FormKind};
 
@@ -285,7 +285,8 @@ impl RoomConfig {
 
     /// Whether a user with this affiliation and role may retrieve the member list (section 9.5).
     pub(crate) fn permits_member_list(&self, affiliation: Affiliation, role: RoomRole) -> bool {
-        affiliation.is_privileged() || self.non_anonymous && self.member_list.contains(&role)
+        affiliation.is_privileged()
+            || self.non_anonymous && (affiliation == Affiliation::Member || self.member_list.contains(&role))
     }
 }
 

@@ -53,18 +53,18 @@ impl Room {
             }
         }
         self.invitations.accept(&from.bare().to_jid());
-        let mut codes = Vec::new();
-        if self.config.non_anonymous {
-            codes.push(100);
-        }
-        if self.config.logging {
-            codes.push(170);
-        }
+        let mut codes = self.entry_codes();
         if is_created {
             codes.push(201);
         }
         self.welcome(ctx, &from, nick, &HistoryRequest::read(x), &codes, id);
         Ok(())
+    }
+
+    /// Status codes about the room for a user who enters (sections 7.2.3 and 7.2.12).
+    pub(super) fn entry_codes(&self) -> Vec<u16> {
+        let codes = [(self.config.non_anonymous, 100), (self.config.logging, 170)];
+        codes.into_iter().filter(|(applies, _)| *applies).map(|(_, code)| code).collect()
     }
 
     /// Sections 7.2.5 to 7.2.7 and 7.2.10.
@@ -90,6 +90,10 @@ impl Room {
 
     /// Section 7.2.8: the nickname is free for the user. Returns the address.
     pub(super) fn check_nick(&self, user: &Jid, nick: &str) -> Result<Jid, StanzaError> {
+        // Section 17.1.
+        if nick.chars().all(char::is_whitespace) {
+            return Err(StanzaError::new(StanzaCondition::JidMalformed).text("the nickname is blank"));
+        }
         let jid = self.jid.with_resource(nick).map_err(|_| StanzaCondition::JidMalformed)?;
         let is_used = self.occupants.get(nick).is_some_and(|one| one.user != *user);
         let is_reserved = self.affiliations.user_of_nick(nick).is_some_and(|owner| owner != user);

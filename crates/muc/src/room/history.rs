@@ -79,7 +79,7 @@ impl RoomHistory {
             .take(usize::try_from(most).unwrap_or(usize::MAX))
             .take_while(|item| item.millis >= from)
             .take_while(|item| {
-                chars = chars.saturating_add(item.stanza.bytes().len() as u64);
+                chars = chars.saturating_add(char_count(item.stanza.bytes()));
                 request.max_chars.is_none_or(|most| chars <= most)
             })
             .collect();
@@ -121,6 +121,11 @@ impl RoomHistory {
     pub(crate) fn messages_since(&self, millis: u64) -> usize {
         self.items.iter().rev().take_while(|item| item.millis >= millis).count()
     }
+}
+
+/// Number of characters of a text in UTF-8.
+fn char_count(text: &[u8]) -> u64 {
+    text.iter().filter(|octet| **octet & 0xC0 != 0x80).count() as u64
 }
 
 /// Writes `<occupant-id/>` (XEP-0421).
@@ -174,6 +179,11 @@ mod tests {
         assert_eq!(ids(HistoryRequest { seconds: Some(1), ..all }, 20), "56");
         assert_eq!(ids(HistoryRequest { since: Some(4_000), ..all }, 20), "456");
         assert_eq!(ids(HistoryRequest { since: Some(4_000), seconds: Some(1), ..all }, 20), "56");
+    }
+
+    #[test]
+    fn section_7_2_14_characters_are_counted_and_not_octets() {
+        assert_eq!(char_count("<body>Schrödinger €</body>".as_bytes()), 26);
     }
 
     #[test]

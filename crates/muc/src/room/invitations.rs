@@ -60,6 +60,12 @@ impl PendingInvitations {
     pub(super) fn accept(&mut self, invitee: &Jid) {
         self.0.retain(|one| one.invitee != *invitee);
     }
+
+    /// Removes the oldest invitation of a user.
+    fn take_oldest(&mut self, invitee: &Jid) -> Option<Jid> {
+        let at = self.0.iter().position(|one| one.invitee == *invitee)?;
+        self.0.remove(at).map(|one| one.inviter)
+    }
 }
 
 impl Room {
@@ -112,32 +118,51 @@ impl Room {
                 self.affiliations.set(&user, Affiliation::Member, None, None);
                 self.is_changed = true;
             }
-            let stanza = self.invitation(&to, from, invitation, &(ctx.new_id)());
+            let reason = invitation.child("reason", Ns::MucUser).map(|reason| reason.text());
+            let resumed = invitation.child("continue", Ns::MucUser);
+            let stanza = self.invitation(&to, from, reason.as_deref(), resumed, &(ctx.new_id)());
             ctx.send(stanza, self.jid.clone(), to);
             self.invitations.add(user, from.clone(), ctx.now);
         }
         Ok(())
     }
 
+    /// Section 9.5: a new member of a members-only room is invited.
+    pub(super) fn invite_member(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        user: &Jid,
+        inviter: &Jid,
+        reason: Option<&str>,
+    ) {
+        // Rooms cannot enter.
+        if user.local().is_none() || user.domain() == self.jid.domain() {
+            return;
+        }
+        let stanza = self.invitation(user, inviter, reason, None, &(ctx.new_id)());
+        ctx.send(stanza, self.jid.clone(), user.clone());
+        self.invitations.add(user.clone(), inviter.clone(), ctx.now);
+    }
+
     fn invitation(
         &self,
         to: &Jid,
         inviter: &Jid,
-        invitation: TreeNode<'_>,
+        reason: Option<&str>,
+        resumed: Option<TreeNode<'_>>,
         id: &str,
     ) -> Option<SharedStanza> {
-        let reason = invitation.child("reason", Ns::MucUser).map(|reason| reason.text());
         let reason = reason.filter(|reason| reason.len() <= MAX_REASON_BYTES);
-        let resumed = invitation.child("continue", Ns::MucUser);
+        let thread = resumed.and_then(|resumed| resumed.attr("thread"));
         SharedStanza::build(|w| {
             w.start("message").attr("from", self.jid.as_str()).attr("to", to.as_str()).attr("id", id);
             w.start_ns("x", Ns::MucUser);
             w.start("invite").attr("from", inviter.as_str());
-            if let Some(reason) = &reason {
+            if let Some(reason) = reason {
                 w.text_element("reason", reason);
             }
-            if let Some(resumed) = resumed {
-                w.start("continue").attr_opt("thread", resumed.attr("thread").as_deref()).end();
+            if resumed.is_some() {
+                w.start("continue").attr_opt("thread", thread.as_deref()).end();
             }
             w.end();
             if let Some(password) = &self.config.password {
@@ -146,9 +171,23 @@ impl Room {
             w.end();
             // For clients that know direct invitations only.
             w.start_ns("x", Ns::Conference).attr("jid", self.jid.as_str());
-            w.attr_opt("reason", reason.as_deref()).end();
-            w.end();
+            w.attr_opt("password", self.config.password.as_deref()).attr_opt("reason", reason);
+            w.attr_opt("continue", resumed.map(|_| "true")).attr_opt("thread", thread.as_deref());
+            w.end().end();
         })
+    }
+
+    /// Section 7.8.2: an invitation to an address that does not exist has come back.
+    pub(super) fn invitation_failed(&mut self, ctx: &mut RoomCtx<'_>, invitee: &Jid) {
+        let Some(inviter) = self.invitations.take_oldest(&invitee.bare().to_jid()) else { return };
+        let stanza = SharedStanza::build(|w| {
+            w.start("message").attr("from", self.jid.as_str()).attr("to", inviter.as_str());
+            w.attr("type", "error").start_ns("x", Ns::MucUser);
+            w.start("invite").attr("to", invitee.as_str()).end().end();
+            StanzaError::from(StanzaCondition::ItemNotFound).write(w);
+            w.end();
+        });
+        ctx.send(stanza, self.jid.clone(), inviter);
     }
 
     /// An invited user declines.

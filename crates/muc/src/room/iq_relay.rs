@@ -1,4 +1,4 @@
-//! Requests between occupants: XEP-0045 1.35.5, sections 6.6 and 16.4; a client's ping to itself: XEP-0410 1.1.0.
+//! Requests between occupants: XEP-0045 1.35.5, sections 6.6 and 17.4; a client's ping to itself: XEP-0410 1.1.0.
 //!
 //! # Pitfalls
 //!
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use jid::Jid;
 use stanza::payload::stanza_content;
-use stanza::{IqType, StanzaCondition, StanzaError, StanzaKind};
+use stanza::{ErrorType, IqType, StanzaCondition, StanzaError, StanzaKind};
 use throng_core::SharedStanza;
 use xml::Ns;
 
@@ -74,7 +74,7 @@ impl Room {
             // Section 6.6 demands another error than XEP-0410.
             return Err(match payload.ns {
                 Some(Ns::DiscoInfo | Ns::DiscoItems) => StanzaCondition::BadRequest.into(),
-                _ => StanzaError::new(StanzaCondition::NotAcceptable).text("you are not in the room"),
+                _ => not_in_room(),
             });
         };
         let raw_id = stanza.head().id(stanza.bytes()).unwrap_or_default().into_owned();
@@ -128,6 +128,11 @@ impl Room {
     }
 }
 
+/// The error of a request of somebody who is not in the room (XEP-0410, section 3.2).
+pub(crate) fn not_in_room() -> StanzaError {
+    StanzaError::new(StanzaCondition::NotAcceptable).kind(ErrorType::Cancel).text("you are not in the room")
+}
+
 /// The same content with other addresses and another id.
 fn relay(
     stanza: &SharedStanza,
@@ -139,6 +144,7 @@ fn relay(
     let relayed = SharedStanza::build(|w| {
         w.start("iq").attr("type", kind).attr("id", id);
         w.attr("from", from.as_str()).attr("to", to.as_str());
+        w.attr_opt("xml:lang", stanza.head().lang(stanza.bytes()).as_deref());
         fits = stanza_content::write(w, stanza.head(), stanza.bytes(), MAX_CONTENT_BYTES);
         w.end();
     });

@@ -23,7 +23,7 @@ impl Room {
         from: &Jid,
     ) -> Result<(), StanzaError> {
         if self.locked {
-            // Section 16.2: a room that is not unlocked does not exist yet.
+            // Section 17.2: a room that is not unlocked does not exist yet.
             return Err(
                 StanzaError::new(StanzaCondition::ItemNotFound).text("the room is locked; configure it")
             );
@@ -48,7 +48,7 @@ impl Room {
             return self.submitted_form(ctx, form, from);
         }
         self.occupant(from)?;
-        // Section 16.2: other messages to the room must have the type groupchat.
+        // Section 17.2: other messages to the room must have the type groupchat.
         Err(StanzaError::new(StanzaCondition::BadRequest).text("messages to a room have the type groupchat"))
     }
 

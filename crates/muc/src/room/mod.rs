@@ -21,6 +21,7 @@ mod private_messages;
 mod registration;
 mod snapshot;
 mod subject;
+mod visibility;
 mod voice;
 
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use self::subject::Subject;
 use crate::options::{RoomLimits, ServiceOptions};
 use crate::privileges::{Affiliation, RoomRole};
 
+pub(crate) use self::iq_relay::not_in_room;
 pub(crate) use self::owner::DestroyNotice;
 pub(crate) use self::presence::report_not_in_room;
 
@@ -286,7 +288,7 @@ impl Room {
         }
     }
 
-    /// Removes sessions that did not receive a stanza (section 11.2, section 17.1.2).
+    /// Removes sessions that did not receive a stanza (section 11.1, section 18.1.2).
     pub(crate) fn sessions_lost(&mut self, ctx: &mut RoomCtx<'_>, sessions: &[Jid]) {
         for session in sessions {
             self.remove_lost_session(ctx, session);
@@ -295,7 +297,7 @@ impl Room {
 
     /// A stanza that could not be delivered comes back from a session.
     fn delivery_error(&mut self, ctx: &mut RoomCtx<'_>, stanza: &SharedStanza, from: &Jid) {
-        /// Delivery-related errors (section 17.1.2).
+        /// Delivery-related errors (section 18.1.2).
         const CONDITIONS: [&str; 6] = [
             "gone",
             "item-not-found",
@@ -309,6 +311,9 @@ impl Room {
         let condition =
             error.and_then(|error| error.child_elements().find(|one| one.ns() == Some(Ns::Stanzas)));
         if condition.is_some_and(|condition| CONDITIONS.contains(&condition.name())) {
+            if self.occupants.of_session(from).is_none() && matches!(stanza.kind(), StanzaKind::Message(_)) {
+                self.invitation_failed(ctx, from);
+            }
             self.remove_lost_session(ctx, from);
         }
     }

@@ -8,7 +8,8 @@ use super::presence::OccupantChange;
 use super::{Room, RoomCtx};
 
 impl Room {
-    /// Changes the nickname of a session. An occupant with several sessions keeps the former one for the others.
+    /// Changes the nickname of a session; the caller announces the new one. An occupant with several sessions keeps the former
+    /// one for the others.
     pub(super) fn change_nick(
         &mut self,
         ctx: &mut RoomCtx<'_>,
@@ -41,9 +42,6 @@ impl Room {
             self.announce(ctx, &before, &change);
             let next = Occupant { sessions: smallvec::smallvec![session], ..renamed(&before, address) };
             self.join_or_insert(nick, next);
-        }
-        if let Some(occupant) = self.occupants.get(nick) {
-            self.announce(ctx, occupant, &OccupantChange::default());
         }
         Ok(())
     }

@@ -40,6 +40,8 @@ pub(crate) struct OccupantSession {
     pub(crate) jid: Jid,
     /// Content of its last presence, without what belongs to the room.
     pub(crate) presence: Box<[u8]>,
+    /// `xml:lang` of its last presence.
+    pub(crate) lang: Option<Box<str>>,
 }
 
 impl Occupant {
@@ -51,6 +53,11 @@ impl Occupant {
     /// Content of the latest presence.
     pub(crate) fn presence(&self) -> &[u8] {
         self.sessions.last().map(|session| &*session.presence).unwrap_or_default()
+    }
+
+    /// `xml:lang` of the latest presence.
+    pub(crate) fn lang(&self) -> Option<&str> {
+        self.sessions.last()?.lang.as_deref()
     }
 }
 

@@ -9,8 +9,9 @@ use throng_core::SharedStanza;
 use throng_core::iq::IqAnswer;
 use xml::{Ns, TreeNode, Writer};
 
+use super::history::write_occupant_id;
 use super::presence::OccupantChange;
-use super::{Room, RoomCtx, RoomRequest, RoomState};
+use super::{Room, RoomCtx, RoomRequest, RoomState, write_status_codes};
 use crate::privileges::{Affiliation, RoomRole};
 
 const OWNERS: &str = "muc#roomconfig_roomowners";
@@ -79,6 +80,9 @@ impl Room {
         let before = self.config.clone();
         let limits = *self.limits();
         self.config.apply(submitted, &limits)?;
+        if before.presence_broadcast != self.config.presence_broadcast {
+            self.presence_broadcast_changed(ctx, &before.presence_broadcast);
+        }
         for (user, affiliation) in lists {
             self.change_affiliation(ctx, &user, affiliation, None, None, None);
         }
@@ -178,7 +182,7 @@ impl Room {
         }
     }
 
-    /// Every occupant leaves for a technical reason (section 11.2); the room itself stays in the store.
+    /// Every occupant leaves for a technical reason (section 11.1); the room itself stays in the store.
     pub(crate) fn dissolve(&mut self, ctx: &mut RoomCtx<'_>) {
         let change = OccupantChange { is_unavailable: true, codes: &[333], ..Default::default() };
         for occupant in self.occupants.iter() {
@@ -195,6 +199,7 @@ impl Room {
             let Some(occupant) = self.occupants.get(&nick) else { continue };
             let stanza = SharedStanza::build(|w| {
                 w.start("presence").attr("from", occupant.jid.as_str()).attr("type", "unavailable");
+                write_occupant_id(w, &occupant.occupant_id);
                 w.start_ns("x", Ns::MucUser);
                 w.start("item").attr("affiliation", "none").attr("role", "none").end();
                 w.start("destroy").attr_opt("jid", notice.alternate.as_ref().map(Jid::as_str));
@@ -204,7 +209,9 @@ impl Room {
                 if let Some(reason) = &notice.reason {
                     w.text_element("reason", reason);
                 }
-                w.end().end().end();
+                w.end();
+                write_status_codes(w, &[110]);
+                w.end().end();
             });
             ctx.send_shared(stanza, &occupant.jid, &session);
         }

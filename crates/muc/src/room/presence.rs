@@ -1,4 +1,4 @@
-//! Presence of occupants: XEP-0045 1.35.5, sections 7.2.2 (broadcast), 7.7 (availability), 7.14 (leaving) and 11.2 (removal
+//! Presence of occupants: XEP-0045 1.35.5, sections 7.2.2 (broadcast), 7.7 (availability), 7.14 (leaving) and 11.1 (removal
 //! after an error); occupant ids: XEP-0421 1.0.1.
 //!
 //! In a room with many occupants, the presence of further ones is sent to moderators and to themselves only: otherwise a
@@ -11,10 +11,13 @@ use stanza::{StanzaCondition, StanzaError};
 use throng_core::SharedStanza;
 use xml::{Ns, Writer};
 
-use super::history::write_occupant_id;
+use super::history::{HistoryRequest, write_occupant_id};
 use super::occupants::{Occupant, OccupantSession};
-use super::{Room, RoomCtx, write_status_codes};
+use super::{DestroyNotice, Room, RoomCtx, write_status_codes};
 use crate::privileges::{Affiliation, RoomRole};
+
+/// Longest language tag, in bytes: the length that RFC 5646, section 4.4.1, recommends.
+const MAX_LANG_BYTES: usize = 35;
 
 /// What a presence of an occupant says besides its content.
 #[derive(Clone, Copy, Default)]
@@ -23,6 +26,8 @@ pub(super) struct OccupantChange<'a> {
     pub(super) is_unavailable: bool,
     /// Content of an unavailable presence.
     pub(super) content: &'a [u8],
+    /// `xml:lang` of an unavailable presence.
+    pub(super) lang: Option<&'a str>,
     /// Status codes for everybody.
     pub(super) codes: &'a [u16],
     /// More status codes for the occupant, besides 110.
@@ -54,19 +59,25 @@ impl Room {
         let tree = stanza.tree().map_err(|_| StanzaCondition::BadRequest)?;
         let x = tree.root().child("x", Ns::Muc);
         let content = presence_content(tree.root(), self.limits().presence_bytes);
-        let session = OccupantSession { jid: from.clone(), presence: content };
+        let session = OccupantSession { jid: from.clone(), presence: content, lang: presence_lang(stanza) };
         let id = stanza.head().id(stanza.bytes());
         let current = self.occupants.of_session(from).map(|one| one.nick().to_owned());
         match (current, x) {
             (None, Some(x)) => self.enter(ctx, session, nick, x, id.as_deref()),
-            // Section 7.2.17: the client believes that it is in the room.
+            // Section 7.2.18: the client believes that it is in the room.
             (None, None) => {
                 report_not_in_room(ctx, from, to);
                 Ok(())
             }
-            (Some(current), Some(_)) if current == nick => {
-                self.occupants.put_session(nick, session);
-                self.welcome(ctx, from, nick, &Default::default(), &[], id.as_deref());
+            // Section 17.3: the client believes that it is not in the room.
+            (Some(current), Some(x)) => {
+                if current == nick {
+                    self.occupants.put_session(nick, session);
+                } else {
+                    self.change_nick(ctx, session, &current, nick)?;
+                }
+                let codes = self.entry_codes();
+                self.welcome(ctx, from, nick, &HistoryRequest::read(x), &codes, id.as_deref());
                 Ok(())
             }
             (Some(current), None) if current == nick => {
@@ -75,25 +86,36 @@ impl Room {
                 self.announce(ctx, occupant, &OccupantChange { id: id.as_deref(), ..Default::default() });
                 Ok(())
             }
-            (Some(current), _) => self.change_nick(ctx, session, &current, nick),
+            (Some(current), None) => {
+                self.change_nick(ctx, session, &current, nick)?;
+                let Some(occupant) = self.occupants.get(nick) else { return Ok(()) };
+                self.announce(ctx, occupant, &OccupantChange::default());
+                Ok(())
+            }
         }
     }
 
     /// A session leaves, or is gone. `stanza` is its unavailable presence.
     pub(super) fn leave(&mut self, ctx: &mut RoomCtx<'_>, from: &Jid, stanza: Option<&SharedStanza>) {
+        // Section 10.1.3: the owner has not configured the room.
+        if self.locked && self.occupants.session_count() == 1 && self.occupants.of_session(from).is_some() {
+            return self.destroy(ctx, &DestroyNotice::default());
+        }
         let content = stanza.and_then(|stanza| {
             let tree = stanza.tree().ok()?;
             Some(presence_content(tree.root(), self.limits().presence_bytes))
         });
+        let lang = stanza.and_then(presence_lang);
         let change = OccupantChange {
             is_unavailable: true,
             content: content.as_deref().unwrap_or_default(),
+            lang: lang.as_deref(),
             ..Default::default()
         };
         self.remove_session(ctx, from, &change);
     }
 
-    /// Section 11.2: a session is removed after an error.
+    /// Section 11.1: a session is removed after an error.
     pub(super) fn remove_lost_session(&mut self, ctx: &mut RoomCtx<'_>, session: &Jid) {
         let change = OccupantChange { is_unavailable: true, codes: &[333], ..Default::default() };
         self.remove_session(ctx, session, &change);
@@ -174,10 +196,11 @@ impl Room {
             if is_own {
                 w.attr_opt("id", change.id);
             }
+            // Section 13.
             if change.is_unavailable {
-                w.attr("type", "unavailable").raw(change.content);
+                w.attr("type", "unavailable").attr_opt("xml:lang", change.lang).raw(change.content);
             } else {
-                w.raw(occupant.presence());
+                w.attr_opt("xml:lang", occupant.lang()).raw(occupant.presence());
             }
             write_occupant_id(w, &occupant.occupant_id);
             w.start_ns("x", Ns::MucUser);
@@ -210,7 +233,7 @@ impl Room {
     }
 }
 
-/// Section 7.2.17: an explicit removal of a session that is not in the room.
+/// Section 7.2.18: an explicit removal of a session that is not in the room.
 pub(crate) fn report_not_in_room(ctx: &mut RoomCtx<'_>, session: &Jid, occupant: &Jid) {
     let stanza = SharedStanza::build(|w| {
         w.start("presence").attr("from", occupant.as_str()).attr("type", "unavailable");
@@ -221,6 +244,12 @@ pub(crate) fn report_not_in_room(ctx: &mut RoomCtx<'_>, session: &Jid, occupant:
         w.end().end();
     });
     ctx.send_shared(stanza, occupant, session);
+}
+
+/// The `xml:lang` of a presence; none if it is too long.
+fn presence_lang(presence: &SharedStanza) -> Option<Box<str>> {
+    let lang = presence.head().lang(presence.bytes())?;
+    (lang.len() <= MAX_LANG_BYTES).then(|| lang.into())
 }
 
 /// The children of a presence that are passed on; none if they are too long.

@@ -1,7 +1,7 @@
 //! Registration of a user with a room, which reserves a nickname: XEP-0045 1.35.5, sections 7.10 and 7.12.
 //!
 //! In a room that is neither members-only nor moderated, registration is immediate. Otherwise it grants more than a nickname,
-//! and the administrators who are in the room decide (section 9.9).
+//! and the administrators decide, in the room or not (section 9.9).
 
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use stanza::{StanzaCondition, StanzaError};
@@ -106,6 +106,13 @@ impl Room {
         let approval = approval.field(allow.label("Allow this person to register with the room?"));
         let admins =
             self.occupants.sessions_of(|one| self.affiliations.of(one.user.as_ref()).is_privileged());
-        ctx.multicast(self.form_message(&approval, &(ctx.new_id)()), &self.jid, admins);
+        let message = self.form_message(&approval, &(ctx.new_id)());
+        ctx.multicast(message.clone(), &self.jid, admins);
+        let all = [Affiliation::Admin, Affiliation::Owner].map(|one| self.affiliations.with(one));
+        for (admin, _) in all.into_iter().flatten() {
+            if self.occupants.nicks_of_user(admin).is_empty() {
+                ctx.send_shared(message.clone(), &self.jid, admin);
+            }
+        }
     }
 }

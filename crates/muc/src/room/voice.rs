@@ -22,25 +22,29 @@ impl Room {
         form: TreeNode<'_>,
         from: &Jid,
     ) -> Result<(), StanzaError> {
-        let occupant = self.occupant(from)?;
+        // Section 9.9: administrators approve registrations also when they are not in the room.
+        let is_admin = self.affiliation(ctx, from.bare()).is_privileged();
+        if !is_admin {
+            self.occupant(from)?;
+        }
         let form = DataForm::read(form).map_err(|_| StanzaCondition::BadRequest)?;
         if form.kind != FormKind::Submit {
             return Ok(());
         }
         match form.form_type() {
             Some(REQUEST_FORM) if form.get("muc#request_allow").is_some() => {
-                if occupant.role != RoomRole::Moderator {
+                if self.occupant(from)?.role != RoomRole::Moderator {
                     return Err(StanzaCondition::Forbidden.into());
                 }
                 self.answer_voice_request(ctx, &form)
             }
             Some(REQUEST_FORM) => {
-                let nick = occupant.nick().to_owned();
+                let nick = self.occupant(from)?.nick().to_owned();
                 self.request_voice(ctx, &nick);
                 Ok(())
             }
             Some(REGISTER_FORM) => {
-                if !self.affiliation(ctx, from.bare()).is_privileged() {
+                if !is_admin {
                     return Err(StanzaCondition::Forbidden.into());
                 }
                 self.answer_registration(ctx, &form)
@@ -88,12 +92,8 @@ impl Room {
             return Ok(());
         }
         let nick = form.value("muc#roomnick").ok_or(StanzaCondition::BadRequest)?;
-        let Some(occupant) = self.occupants.get_mut(nick).filter(|one| one.role == RoomRole::Visitor) else {
-            return Ok(());
-        };
-        occupant.role = RoomRole::Participant;
-        if let Some(occupant) = self.occupants.get(nick) {
-            self.announce(ctx, occupant, &OccupantChange::default());
+        if self.occupants.get(nick).is_some_and(|one| one.role == RoomRole::Visitor) {
+            self.set_role(ctx, nick, RoomRole::Participant, &OccupantChange::default());
         }
         Ok(())
     }

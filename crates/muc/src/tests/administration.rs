@@ -57,9 +57,20 @@ fn sections_8_and_9_errors_of_role_changes() {
     let coven = coven("");
     let moderator = coven.play.engine.connect("hecate", "broom");
     enter(&moderator, "hecate");
-    admin(&coven.owner, "set", "<item nick='hecate' role='moderator'/>");
+    let [warlock, member] = ["warlock", "member"].map(|user| {
+        coven.play.engine.create_user(user);
+        let client = coven.play.engine.connect(user, "staff");
+        enter(&client, user);
+        client
+    });
+    admin(
+        &coven.owner,
+        "set",
+        "<item nick='hecate' role='moderator'/><item nick='warlock' role='moderator'/>",
+    );
+    admin(&coven.owner, "set", "<item affiliation='member' jid='member@example.com'/>");
     coven.forget();
-    forget(&[&moderator]);
+    forget(&[&moderator, &warlock, &member]);
     for (client, item, kind, condition) in [
         // Section 8: requests of others.
         (&coven.user, "<item nick='secondwitch' role='none'/>", "auth", "forbidden"),
@@ -67,14 +78,20 @@ fn sections_8_and_9_errors_of_role_changes() {
         // Section 8.2: nobody kicks users with a higher affiliation, or himself.
         (&coven.admin, "<item nick='firstwitch' role='none'/>", "cancel", "not-allowed"),
         (&moderator, "<item nick='secondwitch' role='none'/>", "cancel", "not-allowed"),
+        (&moderator, "<item nick='member' role='none'/>", "cancel", "not-allowed"),
         (&coven.admin, "<item nick='secondwitch' role='none'/>", "cancel", "conflict"),
+        // Section 5.1.1: nor do moderators kick each other.
+        (&moderator, "<item nick='warlock' role='none'/>", "cancel", "not-allowed"),
         // Section 8.4.
         (&coven.admin, "<item nick='firstwitch' role='visitor'/>", "cancel", "not-allowed"),
+        (&coven.owner, "<item nick='secondwitch' role='visitor'/>", "cancel", "not-allowed"),
+        (&moderator, "<item nick='secondwitch' role='visitor'/>", "cancel", "not-allowed"),
+        (&moderator, "<item nick='member' role='visitor'/>", "cancel", "not-allowed"),
         // Sections 9.6 and 9.7.
         (&moderator, "<item nick='thirdwitch' role='moderator'/>", "auth", "forbidden"),
         (&coven.admin, "<item nick='firstwitch' role='participant'/>", "cancel", "not-allowed"),
         (&coven.owner, "<item nick='nobody' role='none'/>", "cancel", "item-not-found"),
-        // Section 16.4.
+        // Section 17.4.
         (
             &coven.owner,
             "<item nick='thirdwitch' role='visitor' affiliation='none'/>",
@@ -197,6 +214,29 @@ fn sections_9_3_and_9_4_membership_is_granted_and_revoked() {
     admin(&coven.admin, "set", "<item affiliation='none' jid='hag66@example.com'/>");
     let note = "<item affiliation='none' role='none'><actor nick='secondwitch'/></item>";
     assert_same(&masked(coven.user.recv()), &[gone(&coven.user, "thirdwitch", note, &[321, 110])]);
+}
+
+#[test]
+fn section_9_5_a_new_member_is_invited_and_members_get_the_list() {
+    let fields = [field("muc#roomconfig_membersonly", "1"), field("muc#roomconfig_whois", "anyone")];
+    let coven = coven(&fields.concat());
+    let set = "<item affiliation='member' jid='hag66@example.com' nick='third&#xA0;witch'><reason>x</reason></item>";
+    let get = "<item affiliation='member'/>";
+    assert_error(&admin(&coven.user, "get", get), "auth", "forbidden");
+    admin(&coven.admin, "set", set);
+    // Without the presence feature, no session is available for the invitation, but only an invited user can decline.
+    let decline = format!(
+        "<message to='{ROOM}'><x xmlns='http://jabber.org/protocol/muc#user'><decline to='wiccarocks@example.com'/></x>\
+         </message>"
+    );
+    assert!(coven.user.request(&decline).is_empty());
+    let list = admin(&coven.user, "get", get).concat();
+    assert!(list.contains("nick='third witch'"), "{list}");
+    // Who is affiliated already is not invited again. An empty nickname ends the reservation.
+    admin(&coven.admin, "set", "<item affiliation='member' jid='hag66@example.com' nick=''/>");
+    assert_error(&coven.user.request(&decline), "cancel", "item-not-found");
+    let list = admin(&coven.user, "get", get).concat();
+    assert!(list.contains("jid='hag66@example.com'/>"), "{list}");
 }
 
 #[test]

@@ -17,12 +17,23 @@ fn section_10_1_a_room_is_created_by_entering_it_and_locked_until_it_is_configur
     );
     // Section 7.2.10.
     assert_error(&enter(&hag, "thirdwitch"), "cancel", "item-not-found");
-    // Section 16.2.
+    // Section 17.2.
     let message = format!("<message to='{ROOM}' type='groupchat'><body>x</body></message>");
     assert_error(&crone.request(&message), "cancel", "item-not-found");
     // Section 10.1.2: an instant room.
     assert_same(&[configure(&crone, "")], &[result(&crone)]);
     assert_eq!(enter(&hag, "thirdwitch").len(), 3);
+}
+
+#[test]
+fn section_10_1_3_a_room_is_destroyed_when_its_owner_leaves_before_the_first_configuration() {
+    let play = Shakespeare::new();
+    let crone = play.crone();
+    enter(&crone, "firstwitch");
+    let left = leave(&crone, "firstwitch");
+    let destroyed = format!("{}<destroy/>", item("none", "none"));
+    assert_same(&left, &[gone(&crone, "firstwitch", &destroyed, &[110])]);
+    assert!(enter(&crone, "firstwitch")[0].contains("<status code='201'/>"));
 }
 
 #[test]
@@ -78,13 +89,15 @@ fn section_7_2_3_a_non_anonymous_room_shows_addresses_and_says_so() {
 }
 
 #[test]
-fn section_7_2_16_errors_of_entering() {
+fn section_7_2_17_errors_of_entering() {
     let play = Shakespeare::new();
     let crone = play.room("");
     let (wicca, hag) = (play.wicca(), play.hag());
     // Section 7.2.1: no nickname.
     let answer = hag.request(&format!("<presence to='{ROOM}'>{MUC}</presence>"));
     assert_error(&answer, "modify", "jid-malformed");
+    // Section 17.1.
+    assert_error(&enter(&hag, "  "), "modify", "jid-malformed");
     // Section 7.2.8.
     assert_error(&enter(&hag, "firstwitch"), "cancel", "conflict");
     admin(&crone, "set", "<item affiliation='member' jid='wiccarocks@example.com' nick='secondwitch'/>");
@@ -126,7 +139,7 @@ fn section_7_2_9_a_full_room_refuses_users_and_admits_administrators() {
 }
 
 #[test]
-fn section_7_2_17_presence_of_a_user_who_is_not_in_the_room_is_answered_by_a_kick() {
+fn section_7_2_18_presence_of_a_user_who_is_not_in_the_room_is_answered_by_a_kick() {
     let play = Shakespeare::new();
     let crone = play.room("");
     let hag = play.hag();
@@ -193,6 +206,37 @@ fn section_7_6_a_nickname_is_changed_by_two_presences() {
 }
 
 #[test]
+fn section_17_3_entering_again_synchronizes_and_changes_the_nickname() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_whois", "anyone"));
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    crone.send(&format!("<message to='{ROOM}' type='groupchat'><body>Thrice</body></message>"));
+    forget(&[&crone, &hag]);
+    let others = presence(&hag, "firstwitch", &item_of("owner", "moderator", &crone), &[]);
+    let own = |nick: &str| presence(&hag, nick, &item_of("none", "participant", &hag), &[100, 110]);
+    let without_history = "<x xmlns='http://jabber.org/protocol/muc'><history maxstanzas='0'/></x>";
+    assert_same(
+        &enter_with(&hag, "thirdwitch", without_history),
+        &[others.clone(), own("thirdwitch"), no_subject(&hag)],
+    );
+    assert!(enter(&hag, "thirdwitch")[2].contains("<body>Thrice</body>"));
+    forget(&[&crone]);
+    let renamed = item_of("none", "participant", &hag).replace(" role=", " nick='oldhag' role=");
+    assert_same(
+        &enter_with(&hag, "oldhag", without_history),
+        &[gone(&hag, "thirdwitch", &renamed, &[303, 110]), others, own("oldhag"), no_subject(&hag)],
+    );
+    assert_same(
+        &masked(crone.recv()),
+        &[
+            gone(&crone, "thirdwitch", &renamed, &[303]),
+            presence(&crone, "oldhag", &item_of("none", "participant", &hag), &[]),
+        ],
+    );
+}
+
+#[test]
 fn section_7_7_availability_is_passed_on_without_elements_of_rooms() {
     let play = Shakespeare::new();
     let crone = play.room("");
@@ -200,11 +244,11 @@ fn section_7_7_availability_is_passed_on_without_elements_of_rooms() {
     enter(&hag, "thirdwitch");
     forget(&[&crone]);
     hag.send(&format!(
-        "<presence to='{ROOM}/thirdwitch'><show>xa</show><x xmlns='http://jabber.org/protocol/muc#user'>\
+        "<presence to='{ROOM}/thirdwitch' xml:lang='la'><show>xa</show><x xmlns='http://jabber.org/protocol/muc#user'>\
          <item affiliation='owner' role='moderator'/></x></presence>"
     ));
     let want = presence(&crone, "thirdwitch", &item_of("none", "participant", &hag), &[]);
-    assert_same(&masked(crone.recv()), &[want.replace("<x ", "<show>xa</show><x ")]);
+    assert_same(&masked(crone.recv()), &[want.replace("><x ", " xml:lang='la'><show>xa</show><x ")]);
 }
 
 #[test]
@@ -226,7 +270,7 @@ fn sessions_of_one_user_share_a_nickname() {
 }
 
 #[test]
-fn section_17_1_2_an_occupant_whose_session_is_gone_is_removed() {
+fn section_18_1_2_an_occupant_whose_session_is_gone_is_removed() {
     let play = Shakespeare::new();
     let crone = play.room("");
     let hag = play.hag();

@@ -1,5 +1,7 @@
 //! Bounds: rooms, nicknames, lists, occupants, presence of large rooms; who may create rooms.
 
+use testkit::assert_same;
+
 use super::*;
 
 #[test]
@@ -95,6 +97,33 @@ fn the_presence_of_chosen_roles_is_broadcast() {
     forget(&[&crone]);
     assert_eq!(enter(&hag, "thirdwitch").len(), 3, "the moderator, itself and the subject");
     assert_eq!((crone.recv().len(), wicca.recv().len()), (1, 0));
+}
+
+#[test]
+fn an_occupant_whose_role_is_not_broadcast_any_more_is_shown_as_gone() {
+    let play = Shakespeare::new();
+    let roles = |names: &[&str]| {
+        let values: String = names.iter().map(|name| format!("<value>{name}</value>")).collect();
+        format!("<field var='muc#roomconfig_presencebroadcast'>{values}</field>")
+    };
+    let crone = play.room(&roles(&["moderator", "participant"]));
+    let (wicca, hag) = (play.wicca(), play.hag());
+    enter(&wicca, "secondwitch");
+    enter(&hag, "thirdwitch");
+    forget(&[&crone, &wicca]);
+    let is_gone = [gone(&wicca, "thirdwitch", &item("none", "none"), &[])];
+    admin(&crone, "set", "<item nick='thirdwitch' role='visitor'/>");
+    assert_same(&masked(wicca.recv()), &is_gone);
+    assert!(!hag.recv().concat().contains("unavailable"));
+    admin(&crone, "set", "<item nick='thirdwitch' role='participant'/>");
+    let received = wicca.recv().concat();
+    assert!(received.contains("role='participant'") && !received.contains("unavailable"), "{received}");
+    configure(&crone, &roles(&["moderator"]));
+    let received = wicca.recv();
+    assert!(received[0].contains("/thirdwitch'") && received[0].contains("unavailable"), "{received:?}");
+    configure(&crone, &roles(&["moderator", "participant"]));
+    let received = wicca.recv();
+    assert!(received.len() == 3 && !received[1].contains("unavailable"), "{received:?}");
 }
 
 #[test]

@@ -185,6 +185,22 @@ fn section_7_8_2_mediated_invitations_and_declines() {
         "{received}"
     );
     assert_error(&decline(&hecate), "cancel", "item-not-found");
+    // An invitation to an address that does not exist.
+    crone.send(&format!(
+        "<message to='{ROOM}'><x xmlns='http://jabber.org/protocol/muc#user'><invite to='hecate@example.com/broom'/>\
+         </x></message>"
+    ));
+    forget(&[&crone, &hecate]);
+    let not_found = error("cancel", "item-not-found");
+    hecate.send(&format!("<message to='{ROOM}' type='error'>{not_found}</error></message>"));
+    assert_same(
+        &crone.recv(),
+        &[format!(
+            "<message from='{ROOM}' to='{}' type='error'><x xmlns='http://jabber.org/protocol/muc#user'>\
+             <invite to='hecate@example.com/broom'/></x>{not_found}</error></message>",
+            crone.full()
+        )],
+    );
     // The invitation made her a member, and members may not invite.
     assert_eq!(enter(&hecate, "hecate").len(), 3);
     assert_error(&invite(&hecate, "hag66@example.com"), "auth", "forbidden");
@@ -192,6 +208,19 @@ fn section_7_8_2_mediated_invitations_and_declines() {
     forget(&[&hecate]);
     assert!(invite(&hecate, "hag66@example.com").is_empty());
     assert_eq!(enter(&hag, "thirdwitch").len(), 4);
+    // A continued one-to-one conversation, in a room with a password: the attributes of XEP-0249.
+    let password = field("muc#roomconfig_roomsecret", "cauldronburn");
+    configure(&crone, &(field("muc#roomconfig_passwordprotectedroom", "1") + &password));
+    let wicca = play.wicca();
+    crone.send(&format!(
+        "<message to='{ROOM}'><x xmlns='http://jabber.org/protocol/muc#user'><invite to='wiccarocks@example.com/laptop'>\
+         <continue thread='e0ffe42b'/></invite></x></message>"
+    ));
+    let received = wicca.recv().concat();
+    let direct = format!(
+        "<x xmlns='jabber:x:conference' jid='{ROOM}' password='cauldronburn' continue='true' thread='e0ffe42b'/>"
+    );
+    assert!(received.contains(&direct), "{received}");
 }
 
 #[test]

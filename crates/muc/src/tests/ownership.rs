@@ -98,10 +98,13 @@ fn section_10_9_a_destroyed_room_names_an_alternative() {
     forget(&[&crone]);
     let notice = "<destroy jid='coven@chat.shakespeare.lit'><reason>Macbeth doth come.</reason></destroy>";
     let answer = owner(&crone, "set", notice);
+    let hag_gone = hag.recv();
     let room_gone =
-        |to: &NodeClient, nick: &str| gone(to, nick, &format!("{}{notice}", item("none", "none")), &[]);
+        |to: &NodeClient, nick: &str| gone(to, nick, &format!("{}{notice}", item("none", "none")), &[110]);
+    // XEP-0421.
+    assert!(hag_gone[0].contains("<occupant-id "), "{hag_gone:?}");
     assert_same(&answer, &[room_gone(&crone, "firstwitch"), result(&crone)]);
-    assert_same(&masked(hag.recv()), &[room_gone(&hag, "thirdwitch")]);
+    assert_same(&masked(hag_gone), &[room_gone(&hag, "thirdwitch")]);
     let message = hag.request(&format!("<message to='{ROOM}' type='groupchat'><body>x</body></message>"));
     assert_error(&message, "cancel", "item-not-found");
 }

@@ -1,8 +1,11 @@
 //! XEP-0045, sections 6 (discovery), 7.10 (registration), 7.12 (reserved nicknames); XEP-0410; XEP-0486.
 
+use feature_api::feature::DiscoFeature;
 use testkit::assert_same;
 
 use super::*;
+
+const STABLE_ID: &str = "http://jabber.org/protocol/muc#stable_id";
 
 const INFO: &str = "<query xmlns='http://jabber.org/protocol/disco#info'/>";
 const ITEMS: &str = "<query xmlns='http://jabber.org/protocol/disco#items'/>";
@@ -59,6 +62,10 @@ fn section_6_4_information_about_a_room() {
     for part in [
         "<identity category='conference' name='A Dark Cave' type='text'/>",
         "<feature var='http://jabber.org/protocol/muc'/>",
+        "<feature var='http://jabber.org/protocol/muc#register'/>",
+        "<feature var='http://jabber.org/protocol/muc#roomconfig'/>",
+        "<feature var='http://jabber.org/protocol/muc#roominfo'/>",
+        "<feature var='urn:xmpp:message-retract:1#tombstone'/>",
         "<feature var='muc_public'/>",
         "<feature var='muc_temporary'/>",
         "<feature var='muc_open'/>",
@@ -71,6 +78,9 @@ fn section_6_4_information_about_a_room() {
     ] {
         assert!(info.contains(part), "{info} does not contain {part}");
     }
+    // Section 7.4: the service, too, says that messages keep their ids.
+    let stable_id = |one: &DiscoFeature| matches!(one, DiscoFeature::Service(STABLE_ID));
+    assert!(FEATURE.disco.iter().any(stable_id));
     let nowhere = request(&crone, "get", "heath@conference.example.com", INFO);
     assert_error(&nowhere, "cancel", "item-not-found");
     assert!(
@@ -116,7 +126,8 @@ fn section_7_10_registration_reserves_a_nickname() {
 #[test]
 fn section_9_9_an_administrator_approves_a_registration() {
     let play = Shakespeare::new();
-    let crone = play.room(&field("muc#roomconfig_membersonly", "1"));
+    let fields = [field("muc#roomconfig_membersonly", "1"), field("muc#roomconfig_persistentroom", "1")];
+    let crone = play.room(&fields.concat());
     let hag = play.hag();
     forget(&[&crone]);
     let form = |fields: &str| {
@@ -132,7 +143,11 @@ fn section_9_9_an_administrator_approves_a_registration() {
     let asked = crone.recv().concat();
     assert!(asked.contains("<value>hag66@example.com</value>"), "{asked}");
     let allow = [nick, field("muc#jid", "hag66@example.com"), field("muc#register_allow", "1")];
-    crone.send(&format!("<message to='{ROOM}'>{}</message>", form(&allow.concat())));
+    // Also from outside of the room.
+    crone.request(&format!("<presence to='{ROOM}/firstwitch' type='unavailable'/>"));
+    let approval = format!("<message to='{ROOM}'>{}</message>", form(&allow.concat()));
+    assert_error(&hag.request(&approval), "modify", "not-acceptable");
+    assert!(crone.request(&approval).is_empty());
     assert!(enter(&hag, "thirdwitch").concat().contains("affiliation='member'"));
 }
 
@@ -142,7 +157,9 @@ fn xep_0410_a_ping_to_oneself_shows_whether_one_is_in_the_room() {
     let crone = play.room("");
     let hag = play.hag();
     let ping = |nick: &str| request(&hag, "get", &format!("{ROOM}/{nick}"), PING);
-    assert_error(&ping("thirdwitch"), "modify", "not-acceptable");
+    assert_error(&ping("thirdwitch"), "cancel", "not-acceptable");
+    let nowhere = request(&hag, "get", "heath@conference.example.com/thirdwitch", PING);
+    assert_error(&nowhere, "cancel", "not-acceptable");
     enter(&hag, "thirdwitch");
     assert_same(&ping("thirdwitch"), &[result(&hag).replace(ROOM, &format!("{ROOM}/thirdwitch"))]);
     assert_error(&ping("nobody"), "cancel", "item-not-found");
@@ -153,8 +170,9 @@ fn xep_0410_a_ping_to_oneself_shows_whether_one_is_in_the_room() {
     assert!(received.contains(&format!("from='{ROOM}/thirdwitch'")) && received.contains(PING), "{received}");
     let id = received.split(" id='").nth(1).unwrap().split('\'').next().unwrap().to_owned();
     assert_ne!(id, "r1");
-    crone.send(&format!("<iq to='{ROOM}/thirdwitch' type='result' id='{id}'/>"));
-    assert_same(&hag.recv(), &[result(&hag).replace(ROOM, &format!("{ROOM}/firstwitch"))]);
+    crone.send(&format!("<iq to='{ROOM}/thirdwitch' type='result' id='{id}' xml:lang='la'/>"));
+    let answer = result(&hag).replace(ROOM, &format!("{ROOM}/firstwitch")).replace("/>", " xml:lang='la'/>");
+    assert_same(&hag.recv(), &[answer]);
     crone.send(&format!("<iq to='{ROOM}/thirdwitch' type='result' id='{id}'/>"));
     assert!(hag.recv().is_empty(), "a second answer");
 }
