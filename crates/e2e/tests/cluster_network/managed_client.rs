@@ -220,7 +220,7 @@ impl Shared {
                 self.send(&format!("<presence type='subscribed' to='{}'/>", attribute("from")));
             }
             ("presence", "" | "unavailable") => {
-                seen.change_presence(attribute("from"), attribute("type") == "")
+                seen.change_presence(attribute("from"), attribute("type").is_empty())
             }
             ("iq", _) => {
                 if let Some(number) = id.strip_prefix("sync-") {
