@@ -261,7 +261,7 @@ async fn accept_loop(listener: Listener, listener_state: Arc<ListenerState>, web
             }
             RemoteRole::Untrusted => {
                 let now = listener_state.service().node.seconds();
-                // Strangers must not fill the log.
+                // Unauthenticated clients must not fill the log.
                 if last_refusal.replace(now) != Some(now) {
                     tracing::info!(peer = %accepted.peer, "refused a connection: only [http] trusted_proxies can \
                      connect to a listener with proxy_protocol");

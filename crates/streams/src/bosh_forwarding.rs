@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use net::bosh::{BoshForwarder, BoshSessionTable, ForwardedRequest, ForwardingError, HeldForwardedRequest};
 use peers::forwarded_requests::{
-    self, ForwardedRequestHandler, ForwardingFailure, HandleForwardedRequest, HeldRequest,
+    self, AcceptedRequest, ForwardedRequestHandler, ForwardingFailure, HandleForwardedRequest,
 };
 use throng_core::Node;
 
@@ -54,7 +54,7 @@ const fn error(failure: ForwardingFailure) -> ForwardingError {
     }
 }
 
-struct RequestToPeer(forwarded_requests::ForwardedRequest);
+struct RequestToPeer(forwarded_requests::OutboundRequest);
 
 impl ForwardedRequest for RequestToPeer {
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, ForwardingError>> {
@@ -69,7 +69,7 @@ impl ForwardedRequest for RequestToPeer {
 struct SessionsOfNode(Weak<BoshSessionTable>);
 
 impl HandleForwardedRequest for SessionsOfNode {
-    fn handle(&self, request: &[u8]) -> Option<Box<dyn HeldRequest>> {
+    fn handle(&self, request: &[u8]) -> Option<Box<dyn AcceptedRequest>> {
         let sessions = self.0.upgrade()?;
         Some(Box::new(RequestOfPeer(sessions.handle_forwarded(request))))
     }
@@ -77,7 +77,7 @@ impl HandleForwardedRequest for SessionsOfNode {
 
 struct RequestOfPeer(HeldForwardedRequest);
 
-impl HeldRequest for RequestOfPeer {
+impl AcceptedRequest for RequestOfPeer {
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<(Vec<u8>, bool)> {
         self.0.poll_response(cx)
     }

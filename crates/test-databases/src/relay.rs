@@ -100,9 +100,8 @@ fn carry(mut from: TcpStream, mut to: TcpStream, shared: Arc<Shared>) {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn bytes_are_delayed_and_those_behind_them_do_not_wait_longer() {

@@ -59,7 +59,7 @@ fn run_setting(setting: Setting, args: &SimulateArgs) -> bool {
     let threads = args.threads.map_or_else(|| available_parallelism().map_or(1, usize::from), usize::from);
     let seeds = args.first..args.first.saturating_add(args.seeds);
     let mut all: Option<SeedRuns> = None;
-    // Each thread has every so many-th seed: a run has no state outside its thread.
+    // Thread i of n has every n-th seed from i: a run has no state outside its thread.
     std::thread::scope(|scope| {
         let run_share = |share: usize| {
             let seeds = seeds.clone().skip(share).step_by(threads.max(1));

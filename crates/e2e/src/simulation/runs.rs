@@ -100,7 +100,7 @@ impl SeedRuns {
         Err(format!("seed {seed}: {first_text}\nRepeat it with `{repeat}`."))
     }
 
-    /// Invariants that more seeds violate than the list of known failures permits for so many.
+    /// Invariants that more seeds violate than the list of known failures permits for this number of seeds.
     pub fn unexpected(&self) -> Vec<String> {
         let too_many = |(invariant, violating): (&Invariant, &ViolatingSeeds)| {
             let name = test_name(self.setting, *invariant);

@@ -30,14 +30,14 @@ const END_SECONDS: u32 = 120;
 /// Handles requests that other nodes forward.
 pub trait HandleForwardedRequest: Send + Sync {
     /// Handles a request, and returns what waits for its response. `None` at a shutdown.
-    fn handle(&self, request: &[u8]) -> Option<Box<dyn HeldRequest>>;
+    fn handle(&self, request: &[u8]) -> Option<Box<dyn AcceptedRequest>>;
 }
 
 /// The extension of a node that handles forwarded requests. Without it there is no response.
 pub struct ForwardedRequestHandler(pub Arc<dyn HandleForwardedRequest>);
 
-/// A request of another node's client. Dropping it before [`HeldRequest::response_sent`] means that the connection broke.
-pub trait HeldRequest: Send {
+/// A request of another node's client. Dropping it before [`AcceptedRequest::response_sent`] means that the connection broke.
+pub trait AcceptedRequest: Send {
     /// The response, once, and whether it must be known that the client has it. Until then the task is woken when it is ready.
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<(Vec<u8>, bool)>;
     /// The client has the response.
@@ -298,7 +298,7 @@ impl ClusteredNode<'_> {
 }
 
 /// Waits for the response, sends it, and waits until the client has it.
-async fn answer(node: OwnedClusteredNode, entry: HeldEntry, mut held: Box<dyn HeldRequest>) {
+async fn answer(node: OwnedClusteredNode, entry: HeldEntry, mut held: Box<dyn AcceptedRequest>) {
     let response = poll_fn(|cx| match entry.poll_result(cx) {
         Poll::Ready(_) => Poll::Ready(None),
         Poll::Pending => held.poll_response(cx).map(Some),

@@ -23,8 +23,8 @@ use cluster::{Envelope, EnvelopeClass, EnvelopeKind, NodeId, RefusalReason};
 
 use crate::ClusteredNode;
 
-pub use inbound::{ForwardedRequestHandler, HandleForwardedRequest, HeldRequest};
-pub use outbound::{ForwardedRequest, end_all, forward, own_tag};
+pub use inbound::{AcceptedRequest, ForwardedRequestHandler, HandleForwardedRequest};
+pub use outbound::{OutboundRequest, end_all, forward, own_tag};
 
 pub(super) use inbound::InboundRequests;
 pub(super) use outbound::ForwardedRequests;

@@ -41,7 +41,7 @@ pub fn forward(
     tag: u32,
     request: &[u8],
     seconds: u32,
-) -> Result<ForwardedRequest, ForwardingFailure> {
+) -> Result<OutboundRequest, ForwardingFailure> {
     let clustered = ClusteredNode::of(node).ok_or(ForwardingFailure::NoNode)?;
     let own = node.cluster.node();
     let is_wanted = |id: &NodeId| *id != own && tag_of(node, *id) == tag;
@@ -53,7 +53,7 @@ pub fn forward(
     let deadline = node.seconds().saturating_add(seconds);
     let number = clustered.state.forwarded.begin(to, deadline).ok_or(ForwardingFailure::Retry)?;
     let state = clustered.state.clone();
-    let mut forwarded = ForwardedRequest { node: node.clone(), state, to, number, is_open: true };
+    let mut forwarded = OutboundRequest { node: node.clone(), state, to, number, is_open: true };
     let mut sent = 0;
     while let Some(part) = next_part(request, sent) {
         let has_more = u8::from(sent + part.len() < request.len());
@@ -81,7 +81,7 @@ pub fn end_all(node: &Arc<Node>) {
 
 /// A request that waits for another node. Dropping it tells that node that the connection of the client broke, unless the
 /// client has the response.
-pub struct ForwardedRequest {
+pub struct OutboundRequest {
     node: Arc<Node>,
     state: Arc<PeerState>,
     to: NodeId,
@@ -90,7 +90,7 @@ pub struct ForwardedRequest {
     is_open: bool,
 }
 
-impl ForwardedRequest {
+impl OutboundRequest {
     /// The response, once. Until then the task is woken when there is one; only the last waker is stored.
     pub fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, ForwardingFailure>> {
         let mut requests = self.state.forwarded.0.lock();
@@ -121,7 +121,7 @@ impl ForwardedRequest {
     }
 }
 
-impl Drop for ForwardedRequest {
+impl Drop for OutboundRequest {
     fn drop(&mut self) {
         self.state.forwarded.remove(self.number);
         self.end(false);

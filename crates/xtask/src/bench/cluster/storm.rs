@@ -130,9 +130,8 @@ fn last_with(seconds: &[Value], range: &Range<u32>, counter: &str) -> Option<u32
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::{highest_p99, last_with, sum};
+    use serde_json::json;
 
     #[test]
     fn only_the_seconds_of_the_range_are_read() {
