@@ -1,6 +1,8 @@
 //! A user's connection: connect, read, split into elements, write, close. [`super::bosh`] and [`super::websocket`] hold
 //! what differs for these transports.
 //!
+//! Long because a connection, its stream and the user's slot end together, in whichever of them the end begins.
+//!
 //! # Pitfalls
 //!
 //! A user can end in the middle of its own input (an error in an element ends it), so the slot is looked up again after
