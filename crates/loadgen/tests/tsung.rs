@@ -101,7 +101,7 @@ mod accepted {
     use super::compare;
 
     scenarios!(true: simple legacy published roster csv variables loops tls starttls register phases global change_type ignored
-        options thinktime thinktime_override presence anonymous included bosh over_websocket);
+        muc options thinktime thinktime_override presence anonymous included bosh over_websocket);
 
     #[test]
     fn matches() {
@@ -112,5 +112,5 @@ mod accepted {
 mod refused {
     use super::compare;
 
-    scenarios!(false: muc pubsub mixed websocket http http_within jsonpath erlang digest wrong order accounts);
+    scenarios!(false: pubsub mixed websocket http http_within jsonpath erlang digest wrong order accounts);
 }

@@ -211,10 +211,13 @@ fn evaluate_probe(run: &model::RunRecord, value: u64, args: &CapacityArgs) -> (P
         value,
         good: false,
         reason: None,
-        delivery_p99_ms: p99(Timing::Message),
+        delivery_p99_ms: p99(Timing::Message).max(p99(Timing::RoomMessage)),
         login_p99_ms: p99(Timing::Login),
-        messages_sent: total(Counter::MessagesSent),
-        messages_lost: total(Counter::MessagesLost),
+        messages_sent: total(Counter::MessagesSent) + total(Counter::RoomMessagesSent),
+        messages_lost: [Counter::MessagesLost, Counter::RoomMessagesUnreceived, Counter::RoomCopiesLost]
+            .into_iter()
+            .map(total)
+            .sum(),
         logins: total(Counter::Logins),
         errors,
         online: run.totals.gauges.get("online").copied().unwrap_or(0),

@@ -207,6 +207,7 @@ pub(crate) fn conduct(
         drain_us: plan.options.drain_ms * 1_000,
         start_in_us: START_IN_US,
         owners: owners.clone(),
+        clocks: clocks.clone(),
         failover: plan.options.failover,
     };
     let mut run_state = RunState::new(merger, schedule, clock::now_us());

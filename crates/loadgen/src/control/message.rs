@@ -8,6 +8,7 @@
 use sasl::ScramHash;
 use serde::{Deserialize, Serialize};
 
+use super::room_report::RoomReport;
 use crate::measure::WorkerSnapshot;
 use crate::plan::LoadPlan;
 
@@ -91,6 +92,8 @@ pub enum WorkerReport {
     Snapshot(Box<WorkerSnapshot>),
     /// The plan is over, or `Stop` was received: this worker sends nothing more, messages may still arrive.
     Draining,
+    /// A part of the rooms of the last report, which follows.
+    Rooms(Vec<RoomReport>),
     /// Last report.
     Final(Box<FinalReport>),
 }
@@ -136,6 +139,12 @@ pub struct FinalReport {
     /// Users without a session at the end.
     #[serde(default)]
     pub away: u32,
+    /// Rooms in which messages were sent or received.
+    #[serde(default)]
+    pub rooms: Vec<RoomReport>,
+    /// Deviations in rooms were too many to be listed.
+    #[serde(default)]
+    pub rooms_incomplete: bool,
     /// A list was too long to be complete.
     #[serde(default)]
     pub incomplete: bool,

@@ -16,6 +16,9 @@ pub(crate) mod merge;
 pub mod message;
 pub(crate) mod message_accounting;
 pub(crate) mod partition;
+pub mod room_accounting;
+pub(crate) mod room_order;
+pub mod room_report;
 pub(crate) mod run_state;
 pub(crate) mod salts;
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! A user's connection: connect, read, split into elements, write, close. [`super::bosh`] and [`super::websocket`] hold
 //! what differs for these transports.
 //!
+//! Long because a connection, its stream and the user's slot end together, in whichever of them the end begins.
+//!
 //! # Pitfalls
 //!
 //! A user can end in the middle of its own input (an error in an element ends it), so the slot is looked up again after
@@ -443,6 +445,10 @@ impl WorkerEngine<'_> {
 
     /// Records the end of the stream of `slot`.
     pub(super) fn offline(&mut self, slot: UserSlot) {
+        // A stream that can be resumed leaves no room. At the end of the run, copies may still arrive.
+        if !matches!(self.stage, WorkerStage::Closing(_)) && !self.resumable(slot) {
+            self.end_stays(slot);
+        }
         let user = &mut self.users[slot];
         if user.is(LOGGED_IN) {
             user.set(LOGGED_IN, false);
@@ -474,6 +480,9 @@ impl WorkerEngine<'_> {
 
     /// Writes the end of the stream.
     pub(super) fn write_stream_end(&mut self, slot: UserSlot) {
+        if !matches!(self.stage, WorkerStage::Closing(_)) {
+            self.end_stays(slot);
+        }
         self.offline(slot);
         let user = &mut self.users[slot];
         user.set(CLOSED, true);
@@ -506,6 +515,7 @@ impl WorkerEngine<'_> {
         }
         self.drop_socket(slot);
         self.record_not_resent(slot);
+        self.end_stays(slot);
         let user = &mut self.users[slot];
         if user.wait == WaitState::Barrier {
             self.waiting -= 1;
@@ -580,6 +590,9 @@ impl WorkerEngine<'_> {
                         self.record.add(Counter::SessionErrors, 1)
                     }
                     _ => {}
+                }
+                if self.users[slot].wait == WaitState::Rooms {
+                    self.rooms_timed_out(slot);
                 }
                 let limit = self.plan.options.answer_timeout_ms * 1_000;
                 self.record_acceptable(slot, limit.max(self.plan.options.acceptable_ms * 1_000 + 1));

@@ -20,6 +20,7 @@ use super::delivery_accounting::DeliveryAccounting;
 use super::key_derivation::{DerivationPool, threads};
 use super::online_users::OnlineUsers;
 use super::rng::Rng;
+use super::room_accounting::{RoomIndex, RoomTable};
 use super::slot::{SlotVec, SocketTag, UserSlot};
 use super::target_spread::TargetSpread;
 use super::timers::UserTimers;
@@ -85,6 +86,10 @@ pub(super) struct WorkerEngine<'p> {
     pub(super) accounting: DeliveryAccounting,
     /// Only in a run with failures.
     pub(super) acknowledgements: Option<AcknowledgementAccounting>,
+    /// Rooms, and the account of their messages.
+    pub(super) rooms: RoomTable,
+    /// Joins of locked rooms to be sent again: time, slot, start of the session, room.
+    pub(super) locked_rooms: VecDeque<(u64, UserSlot, u64, RoomIndex)>,
     pub(super) online: OnlineUsers,
     /// Own accounts that have been available (`seen`), and those that have left since.
     pub(super) seen: Vec<bool>,
@@ -174,6 +179,8 @@ impl<'p> WorkerEngine<'p> {
             record: WorkerRecorder::new(plan.transactions.len()),
             accounting: DeliveryAccounting::new(workers, accounts),
             acknowledgements: plan.options.failover.then(AcknowledgementAccounting::default),
+            rooms: RoomTable::new(),
+            locked_rooms: VecDeque::new(),
             online: OnlineUsers::new(accounts),
             seen: vec![false; accounts as usize],
             left: vec![false; accounts as usize],
@@ -349,7 +356,10 @@ impl<'p> WorkerEngine<'p> {
                 self.stage = WorkerStage::Draining(0);
             }
             WorkerStage::Closing(since) if self.open == 0 || now >= since + CLOSING => {
-                let report = self.last_report();
+                let mut report = self.last_report();
+                for rooms in super::final_report::split_rooms(&mut report) {
+                    port.send(WorkerReport::Rooms(rooms))?;
+                }
                 port.send(WorkerReport::Final(Box::new(report)))?;
                 return Ok(true);
             }
@@ -371,6 +381,7 @@ impl<'p> WorkerEngine<'p> {
                     self.mark_available(slot);
                 }
             }
+            self.retry_joins(now);
             if self.plan.target.web.transport == StreamTransport::Bosh {
                 self.sweep_sockets(now);
                 self.flush();
@@ -455,6 +466,8 @@ impl<'p> WorkerEngine<'p> {
 
     /// Handles a completed login.
     pub(super) fn logged_in(&mut self, slot: UserSlot, now: u64) {
+        // A new session is in no room.
+        self.end_stays(slot);
         let used = self.protection(slot);
         if !std::mem::replace(&mut self.ever_logged_in, true) {
             let configured = self.security(slot).name();

@@ -68,6 +68,7 @@ impl WorkerEngine<'_> {
         extra.resend.get_or_insert_default().extend(messages);
         extra.frames.clear();
         self.keep_online(slot);
+        self.end_stays(slot);
         self.drop_socket(slot);
         let random = self.rng.below(u32::MAX);
         let user = &mut self.users[slot];

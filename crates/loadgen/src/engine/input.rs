@@ -15,6 +15,7 @@ use super::connection::LIMITS;
 use super::delivery_accounting::DeliveryKind;
 use super::event_loop::WorkerEngine;
 use super::message_id::MessageId;
+use super::room_message_id::RoomMessageId;
 use super::slot::UserSlot;
 use super::virtual_user::{APPEARING, AVAILABLE, WaitState};
 use super::writer::read_request_id;
@@ -72,8 +73,16 @@ impl WorkerEngine<'_> {
     }
 
     fn message(&mut self, slot: UserSlot, kind: MessageType, bytes: &[u8], head: &Head, now: u64) {
-        let stamp = head.raw_id(bytes).and_then(|id| MessageId::read(id, self.assignment.run));
+        let id = head.raw_id(bytes);
+        if let Some(id) = id.and_then(|id| RoomMessageId::read(id, b'G', self.assignment.run)) {
+            return self.room_message(slot, kind == MessageType::Error, id, bytes, head, now);
+        }
+        let stamp = id.and_then(|id| MessageId::read(id, self.assignment.run));
         let Some(stamp) = stamp else {
+            // Rooms send their subject without an id of ours.
+            if kind == MessageType::Groupchat {
+                return;
+            }
             self.record.add(Counter::MessagesForeign, 1);
             return;
         };
@@ -207,6 +216,9 @@ impl WorkerEngine<'_> {
 
     fn presence(&mut self, slot: UserSlot, kind: PresenceType, bytes: &[u8], head: &Head, now: u64) {
         self.record.add(Counter::PresenceReceived, 1);
+        if self.room_presence(slot, kind, bytes, head, now) {
+            return;
+        }
         match kind {
             PresenceType::Available => {}
             PresenceType::Subscribe => return self.handle_subscription_request(slot, bytes, head),

@@ -226,6 +226,7 @@ impl<'p> WorkerEngine<'p> {
                 self.send_presence(slot, *kind, to.as_ref(), show.as_ref(), status.as_ref(), due);
                 return StepOutcome::Go;
             }
+            PlanStep::Room(step) => return self.room_step(slot, step, due),
             PlanStep::Delivered { presence, users } => {
                 if let PlanStep::Presence { kind, to, show, status } = &**presence {
                     self.send_presence(slot, *kind, to.as_ref(), show.as_ref(), status.as_ref(), due);
@@ -330,7 +331,12 @@ impl<'p> WorkerEngine<'p> {
         }
     }
 
-    fn await_message(&mut self, slot: UserSlot, ack: &AckMode, number: Option<(u16, u32)>) -> StepOutcome {
+    pub(super) fn await_message(
+        &mut self,
+        slot: UserSlot,
+        ack: &AckMode,
+        number: Option<(u16, u32)>,
+    ) -> StepOutcome {
         let wait = match (ack, number) {
             (AckMode::None, _) | (AckMode::Delivery, None) => return StepOutcome::Go,
             (AckMode::Delivery, Some((worker, number))) => WaitState::Delivery(worker, number),
@@ -523,6 +529,9 @@ impl<'p> WorkerEngine<'p> {
                         }
                         (PlanStep::Presence { kind, to, show, status }, _) => {
                             self.send_presence(slot, *kind, to.as_ref(), show.as_ref(), status.as_ref(), due);
+                        }
+                        (PlanStep::Room(step), _) => {
+                            self.room_step(slot, step, due);
                         }
                         (PlanStep::NoWait(inner), _) => self.send_without_waiting(slot, inner, due),
                         (other, _) => self.send_without_waiting(slot, other, due),

@@ -3,8 +3,9 @@
 //! Users arrive and act by the clock ([`arrivals`], [`timers`]). Each is a small state machine ([`virtual_user`]) that
 //! runs its compiled session ([`bytecode`], [`interpreter`]), negotiates its stream ([`negotiate`]) and handles
 //! [`input`]. Its bytes go over one socket ([`connection`]), in frames on it ([`websocket`]), or over two in requests
-//! ([`bosh`]). Messages are numbered and accounted for exactly ([`message_id`], [`delivery_accounting`]). SCRAM keys
-//! are derived on separate threads ([`key_derivation`]).
+//! ([`bosh`]). Messages are numbered and accounted for exactly ([`message_id`], [`delivery_accounting`]), those
+//! in rooms ([`rooms`], [`room_input`]) as well ([`room_message_id`], [`room_accounting`]). SCRAM keys are derived on
+//! separate threads ([`key_derivation`]).
 //!
 //! Not implemented: multi-threading; a second core is used by a second worker.
 //!
@@ -32,6 +33,10 @@ mod message_id;
 mod negotiate;
 mod online_users;
 mod rng;
+mod room_accounting;
+mod room_input;
+mod room_message_id;
+mod rooms;
 mod security;
 mod slot;
 mod stream_management;
@@ -47,6 +52,9 @@ use std::os::fd::BorrowedFd;
 use anyhow::Result;
 
 use crate::control::message::{Assignment, WorkerCommand, WorkerReport};
+
+#[cfg(test)]
+pub(crate) use room_accounting::RoomTable;
 
 /// Worker's side of the connection to its controller.
 pub trait ControllerPort {

@@ -13,6 +13,7 @@ use xml::{NamespaceContext, Scanner};
 
 use super::bosh::BoshConnection;
 use super::bytecode::{Pc, SessionProgram};
+use super::rooms::UserRooms;
 use crate::plan::TransportSecurity;
 use crate::sasl::ClientExchange;
 use crate::socket::Socket;
@@ -52,6 +53,10 @@ pub(crate) enum WaitState {
     Deliveries(u32),
     /// Arrival of the message with this number in this worker's numbering (worker, number).
     Delivery(u16, u32),
+    /// Answers of rooms to joins, leavings or changes of nickname.
+    Rooms,
+    /// The own copy of a room message.
+    RoomCopy,
     /// Barrier: all users of the worker.
     Barrier,
     /// Activities of the instruction before `pc`.
@@ -264,11 +269,13 @@ pub(crate) struct OptionalUserState {
     /// Messages of a lost session, to be sent again.
     #[allow(clippy::box_collection, reason = "it is absent in most runs and exists once per user")]
     pub(crate) resend: Option<Box<VecDeque<UnackedStanza>>>,
+    /// Rooms that the user is in.
+    pub(crate) rooms: Option<Box<UserRooms>>,
     /// Attempts to return since the session was lost.
     pub(crate) failovers: u32,
 }
 
-const _: () = assert!(size_of::<OptionalUserState>() <= 152);
+const _: () = assert!(size_of::<OptionalUserState>() <= 160);
 
 /// A loop or a transaction in progress.
 #[derive(Clone, Copy, Debug)]

@@ -34,6 +34,22 @@ pub(super) fn read_request_id(id: &str) -> Option<(u8, u32, u64)> {
     Some((*class, number, unhex(&rest[dash + 1..])?))
 }
 
+/// Appends the content of a body: the rendered text, or filler text.
+pub(super) fn write_body(text: Option<&str>, body: &MessageBody, out: &mut Vec<u8>) {
+    match (text, body) {
+        (Some(text), _) => xml::escape::text(text, out),
+        (None, MessageBody::Size(size)) => {
+            let mut left = *size as usize;
+            while left > 0 {
+                let piece = left.min(FILLING.len());
+                out.extend_from_slice(&FILLING.as_bytes()[..piece]);
+                left -= piece;
+            }
+        }
+        (None, MessageBody::Text(_)) => {}
+    }
+}
+
 /// Recipient of a step.
 pub(super) enum ResolvedDestination {
     /// A user of the run.
@@ -134,18 +150,7 @@ impl WorkerEngine<'_> {
             MessageKind::Normal => b"' type='normal'><body>",
             MessageKind::Headline => b"' type='headline'><body>",
         });
-        match (text, body) {
-            (Some(text), _) => xml::escape::text(&text, out),
-            (None, MessageBody::Size(size)) => {
-                let mut left = *size as usize;
-                while left > 0 {
-                    let piece = left.min(FILLING.len());
-                    out.extend_from_slice(&FILLING.as_bytes()[..piece]);
-                    left -= piece;
-                }
-            }
-            (None, MessageBody::Text(_)) => {}
-        }
+        write_body(text.as_deref(), body, out);
         out.extend_from_slice(b"</body></message>");
         let counter = if number.is_some() { Counter::MessagesSent } else { Counter::MessagesElsewhere };
         self.sent_stanza(slot, begin, counter);
@@ -232,27 +237,43 @@ impl WorkerEngine<'_> {
             MessageId { class: b'P', run, worker, number: 0, sender, target, due }.write(&mut user.out);
             user.out.push(b'\'');
         }
-        if show.is_none() && status.is_none() {
-            user.out.extend_from_slice(b"/>");
-        } else {
-            user.out.push(b'>');
-            for (name, text) in [("show", show), ("status", status)] {
-                if let Some(text) = text {
-                    user.out.extend_from_slice(format!("<{name}>").as_bytes());
-                    xml::escape::text(&text, &mut user.out);
-                    user.out.extend_from_slice(format!("</{name}>").as_bytes());
-                }
-            }
-            user.out.extend_from_slice(b"</presence>");
-        }
-        self.sent_stanza(slot, begin, Counter::PresenceSent);
+        self.end_presence(slot, begin, show.as_deref(), status.as_deref());
         if to.is_none() {
             match kind {
                 PresenceKind::Available => self.appears(slot),
-                PresenceKind::Unavailable => self.mark_unavailable(slot),
+                PresenceKind::Unavailable => {
+                    self.mark_unavailable(slot);
+                    // The server leaves the rooms for the user (XEP-0045, section 7.14).
+                    self.end_stays(slot);
+                }
                 _ => {}
             }
         }
+    }
+
+    /// Completes a presence stanza whose start tag is open, and counts it.
+    pub(super) fn end_presence(
+        &mut self,
+        slot: UserSlot,
+        begin: usize,
+        show: Option<&str>,
+        status: Option<&str>,
+    ) {
+        let out = &mut self.users[slot].out;
+        if show.is_none() && status.is_none() {
+            out.extend_from_slice(b"/>");
+        } else {
+            out.push(b'>');
+            for (name, text) in [("show", show), ("status", status)] {
+                if let Some(text) = text {
+                    out.extend_from_slice(format!("<{name}>").as_bytes());
+                    xml::escape::text(text, out);
+                    out.extend_from_slice(format!("</{name}>").as_bytes());
+                }
+            }
+            out.extend_from_slice(b"</presence>");
+        }
+        self.sent_stanza(slot, begin, Counter::PresenceSent);
     }
 
     /// Handles the sent initial presence: the user counts as available once the server has reflected it.

@@ -84,6 +84,16 @@ names! {
         PresenceSameNode = "presence_same_node", "Presence, same node";
         /// Part of `presence`: they are connected to different targets.
         PresenceCrossNode = "presence_cross_node", "Presence, cross-node";
+        /// Joining a room (XEP-0045), from due time to self-presence with status 110.
+        RoomJoin = "room_join", "Room join";
+        /// Leaving a room, from due time to its confirmation.
+        RoomLeave = "room_leave", "Room leave";
+        /// Change of a nickname in a room, from due time to self-presence with the new one.
+        RoomNick = "room_nick", "Change of a nickname";
+        /// One-way delivery of a room message to each occupant, the sender included.
+        RoomMessage = "room_message", "Room message, to each occupant";
+        /// Delivery of a presence change to each occupant of a room, at servers that keep its id.
+        RoomPresence = "room_presence", "Room presence, to each occupant";
         /// Length of whole user sessions.
         Session = "user_session", "Duration of user sessions";
         /// Wait of logins for the generator's own key derivation (SCRAM); not part of the other times.
@@ -154,6 +164,32 @@ names! {
         MessagesWaiting = "messages_waiting", "Messages left for offline users";
         /// Messages that do not belong to this run.
         MessagesForeign = "messages_foreign", "Messages from other senders";
+        /// Rooms joined: self-presence with status 110 arrived.
+        RoomJoins = "room_joins", "Rooms joined";
+        /// Joins that the room refused or did not answer.
+        RoomJoinErrors = "room_join_errors", "Failed joins of rooms";
+        /// Rooms left, with the room's confirmation.
+        RoomLeaves = "room_leaves", "Rooms left";
+        /// Numbered messages sent to rooms.
+        RoomMessagesSent = "room_messages_sent", "Room messages sent";
+        /// Those that the room returned with an error.
+        RoomMessagesRefused = "room_messages_refused", "Room messages refused";
+        /// Known only at the end: room messages that were not returned and reached no occupant.
+        RoomMessagesUnreceived = "room_messages_unreceived", "Room messages that reached nobody";
+        /// Copies of room messages that occupants received, each counted once.
+        RoomCopies = "room_copies", "Copies of room messages";
+        /// Known only at the end: copies that an occupant did not receive although another one received the message.
+        RoomCopiesLost = "room_copies_lost", "Copies lost";
+        /// Copies that an occupant had received before.
+        RoomCopiesDuplicate = "room_copies_duplicate", "Copies duplicated";
+        /// Known only at the end: copies received after a later one in the order of the room.
+        RoomCopiesReordered = "room_copies_reordered", "Copies out of the room's order";
+        /// Known only at the end: copies received after a later one of the same sender.
+        RoomSenderReordered = "room_sender_reordered", "Copies out of the sender's order";
+        /// Copies received before the self-presence or after leaving.
+        RoomCopiesOutside = "room_copies_outside", "Copies while not in the room";
+        /// Messages of the history received on joining.
+        RoomHistory = "room_history", "Messages of room histories";
         /// Presence sent.
         PresenceSent = "presence_sent", "Presence sent";
         /// Presence received.
@@ -238,6 +274,8 @@ names! {
         Online = "online", "Online";
         /// Online users whose latest answer was acceptable.
         Acceptable = "online_acceptable", "Online with acceptable responses";
+        /// Users in rooms, each counted once for each room.
+        RoomOccupants = "room_occupants", "Occupants of rooms";
         /// Messages sent by users of this worker and not known to have arrived. Only the sum over all workers is
         /// meaningful.
         UnderWay = "under_way", "Messages in flight";

@@ -18,6 +18,7 @@ pub(crate) mod csv;
 mod error;
 mod options;
 pub(crate) mod overrides;
+pub(crate) mod room;
 pub(crate) mod scale;
 mod step;
 mod text;
@@ -39,6 +40,7 @@ pub use check::{MECHANISMS, MachineCapacity, WorkerEstimate, check, workers_need
 pub use error::PlanError;
 pub(crate) use error::nearest;
 pub use options::{DataTable, PlanOptions};
+pub use room::{RoomSelection, RoomStep};
 pub use step::{
     AckMode, Activity, Destination, MessageBody, MessageKind, PlanStep, PresenceKind, RosterChange,
 };

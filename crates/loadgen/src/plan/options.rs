@@ -34,6 +34,9 @@ pub struct PlanOptions {
     /// Users return after a failure: they resume or log in again at another target.
     #[serde(default)]
     pub failover: bool,
+    /// Address of the MUC service; `None`: `conference.` and the domain.
+    #[serde(default)]
+    pub muc_service: Option<String>,
     /// Random seed.
     pub seed: u64,
     /// Socket receive buffer in bytes; `None` keeps the system's default.
@@ -63,6 +66,7 @@ impl Default for PlanOptions {
             retries: 0,
             retry_ms: 1_000,
             failover: false,
+            muc_service: None,
             seed: 1,
             receive_buffer: None,
             send_buffer: None,

@@ -2,7 +2,7 @@
 //!
 //! Values that a plan refers to by word (connections, accounts) are applied earlier, while it is read.
 
-use super::{Activity, LoadPlan, MessageBody, PlanOverrides, PlanStep, PlanTls, TransportSecurity};
+use super::{Activity, LoadPlan, MessageBody, PlanOverrides, PlanStep, PlanTls, RoomStep, TransportSecurity};
 
 /// Applies the overrides. Times are wall-clock times; scale the plan before.
 pub(crate) fn apply(plan: &mut LoadPlan, arguments: &PlanOverrides) {
@@ -82,13 +82,18 @@ fn over(steps: &mut [PlanStep], arguments: &PlanOverrides) {
             PlanStep::Message { body: MessageBody::Size(bytes), .. } => {
                 *bytes = arguments.message_size.unwrap_or(*bytes);
             }
+            PlanStep::Room(RoomStep::Message { body: MessageBody::Size(bytes), .. }) => {
+                *bytes = arguments.message_size.unwrap_or(*bytes);
+            }
             PlanStep::Bounce { in_flight, size, .. } => {
                 *in_flight = arguments.in_flight.unwrap_or(*in_flight);
                 *size = arguments.message_size.unwrap_or(*size);
             }
             PlanStep::Meanwhile { activities, .. } => {
                 for Activity { every, step, .. } in activities {
-                    if let (PlanStep::Message { .. }, Some(wanted)) = (&step, arguments.message_every) {
+                    let is_message =
+                        matches!(step, PlanStep::Message { .. } | PlanStep::Room(RoomStep::Message { .. }));
+                    if let (true, Some(wanted)) = (is_message, arguments.message_every) {
                         *every = wanted;
                     }
                     over(std::slice::from_mut(step), arguments);

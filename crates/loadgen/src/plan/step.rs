@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ResponseChecks, StanzaPattern, TextTemplate, TimeSpan, TransportSecurity, VariableCondition,
+    ResponseChecks, RoomStep, StanzaPattern, TextTemplate, TimeSpan, TransportSecurity, VariableCondition,
     VariableValue,
 };
 
@@ -112,6 +112,8 @@ pub enum PlanStep {
         /// Recipient; `None`: the server.
         to: Option<Destination>,
     },
+    /// Acts in rooms (XEP-0045).
+    Room(RoomStep),
     /// Sends raw text after variables are substituted.
     Raw {
         /// XML, not checked.
@@ -245,7 +247,8 @@ pub struct Activity {
     /// Number sent at each occurrence.
     #[serde(default = "once")]
     pub batch: u32,
-    /// One of: `Message`, `Presence`, `Ping`, `Raw` (sent without waiting for its response), `Roster`.
+    /// One of: `Message`, `Presence`, `Ping`, `Raw` (sent without waiting for its response), `Roster`, `Room` (except
+    /// joining and leaving).
     pub step: PlanStep,
 }
 

@@ -153,6 +153,20 @@ const ENTRIES: &[WorkloadEntry] = &[
         &[],
     ),
     entry(
+        "muc-large",
+        "10 000 connections in one room, a message per second",
+        "joins of all at once, then delivery to each of 10 000 occupants",
+        include_str!("../../workloads/muc-large.toml"),
+        &[],
+    ),
+    entry(
+        "muc-many",
+        "15 000 connections, each in 20 rooms of 20",
+        "2 000 messages per second in 15 000 rooms, 40 000 copies",
+        include_str!("../../workloads/muc-many.toml"),
+        &[],
+    ),
+    entry(
         "flood",
         "100 pairs, 8 messages in flight in each direction",
         "messages per second and CPU per message, in a closed loop",
@@ -225,8 +239,8 @@ pub fn workload_text(name: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::plan::{
-        AccountSource, Activity, Destination, LoadPlan, PlanStep, StreamTransport, TimeSpan,
-        TransportSecurity,
+        AccountSource, Activity, Destination, LoadPlan, PlanStep, RoomSelection, RoomStep, StreamTransport,
+        TimeSpan, TransportSecurity,
     };
 
     fn at(name: &str, connections: Option<u32>) -> (LoadPlan, Preparation) {
@@ -264,6 +278,12 @@ mod tests {
                     *count = 0;
                 }
                 for step in &mut plan.sessions[0].steps {
+                    if let PlanStep::Room(RoomStep::Join {
+                        room: RoomSelection::Ring { rooms, .. }, ..
+                    }) = step
+                    {
+                        *rooms = 0;
+                    }
                     if let PlanStep::Barrier { timeout_ms, users } = step {
                         (*timeout_ms, *users) = (0, None);
                     }
@@ -295,8 +315,8 @@ mod tests {
 
     #[test]
     fn published_workloads_are_as_published() {
-        let published = workloads().len() - 5;
-        assert_eq!(TABLE.len(), published, "the generator's own are four, and one is over BOSH");
+        let published = workloads().len() - 7;
+        assert_eq!(TABLE.len(), published, "the generator's own are six, and one is over BOSH");
         for (name, connections, accounts, roster, rate, minutes) in TABLE {
             let (plan, preparation) = at(name, None);
             let listed = workloads().into_iter().find(|workload| workload.name == *name).unwrap();
@@ -444,6 +464,32 @@ mod tests {
         assert_eq!((activities.len(), activities[0].every), (1, TimeSpan::Fixed(5_000.0)));
         assert_eq!(at("login-storm", None).0.phases[0].rate, 1_000.0);
         assert_eq!(at("idle", None).0.sessions[0].steps.len(), 4);
+    }
+
+    #[test]
+    fn rooms_of_the_workloads() {
+        let (large, _) = at("muc-large", None);
+        let messages = large.sessions[0].steps.iter().find_map(|step| match step {
+            PlanStep::If { condition, steps } => Some((condition, steps.as_slice())),
+            _ => None,
+        });
+        let Some((condition, [PlanStep::Meanwhile { activities, .. }])) = messages else {
+            panic!("messages")
+        };
+        // Ten users, each every 10 s: one message per second.
+        assert_eq!(condition.value, crate::plan::TextTemplate::literal("10"));
+        assert_eq!(activities[0].every, TimeSpan::Fixed(10_000.0));
+        let (many, _) = at("muc-many", None);
+        let room = many.sessions[0].steps.iter().find_map(|step| match step {
+            PlanStep::Room(RoomStep::Join { room, .. }) => Some(room.clone()),
+            _ => None,
+        });
+        assert_eq!(room, Some(RoomSelection::Ring { offset: 0, rooms: 15_000, count: 20 }));
+        let Some(PlanStep::Meanwhile { activities, .. }) = many.sessions[0].steps.last() else {
+            panic!("traffic")
+        };
+        assert_eq!(f64::from(many.options.connections) / 7.5, 2_000.0);
+        assert_eq!(activities[0].every, TimeSpan::Fixed(7_500.0));
     }
 
     #[test]

@@ -17,13 +17,15 @@ use super::verdict::{VerdictGrade, total, verdict};
 use crate::measure::{Counter, Gauge, Timing};
 
 /// Timings that are also shown separately for the time after all arrivals.
-const DELIVERIES: [Timing; 6] = [
+const DELIVERIES: [Timing; 8] = [
     Timing::Message,
     Timing::MessageSameNode,
     Timing::MessageCrossNode,
     Timing::Presence,
     Timing::PresenceSameNode,
     Timing::PresenceCrossNode,
+    Timing::RoomMessage,
+    Timing::RoomPresence,
 ];
 /// Width of the table.
 const WIDTH: usize = 80;
@@ -210,6 +212,18 @@ fn counts(text: &mut String, run: &RunRecord) {
         Counter::MessagesDuplicate,
         Counter::MessagesReordered,
         Counter::MessagesRefused,
+        Counter::RoomJoins,
+        Counter::RoomJoinErrors,
+        Counter::RoomMessagesSent,
+        Counter::RoomMessagesRefused,
+        Counter::RoomMessagesUnreceived,
+        Counter::RoomCopies,
+        Counter::RoomCopiesLost,
+        Counter::RoomCopiesDuplicate,
+        Counter::RoomCopiesReordered,
+        Counter::RoomSenderReordered,
+        Counter::RoomCopiesOutside,
+        Counter::RoomHistory,
         Counter::PresenceReceived,
         Counter::Timeouts,
         Counter::Unacceptable,
@@ -219,7 +233,11 @@ fn counts(text: &mut String, run: &RunRecord) {
         let zero_matters = matches!(
             counter,
             Counter::MessagesLost | Counter::MessagesDuplicate | Counter::MessagesReordered
-        ) && total(run, Counter::MessagesSent) > 0;
+        ) && total(run, Counter::MessagesSent) > 0
+            || matches!(
+                counter,
+                Counter::RoomCopiesLost | Counter::RoomCopiesDuplicate | Counter::RoomCopiesReordered
+            ) && total(run, Counter::RoomMessagesSent) > 0;
         let Some(found) =
             run.totals.counters.get(counter.name()).copied().or(zero_matters.then(Default::default))
         else {

@@ -235,6 +235,7 @@ fn server(run: &RunRecord, late_itself: bool, points: &mut Vec<(VerdictGrade, St
     } else if sent > 0 {
         points.push((VerdictGrade::Good, format!("None of {} messages was lost.", grouped(sent))));
     }
+    rooms(run, points);
     if run.about.failover {
         let lost = total(run, Counter::AcknowledgedLost);
         points.push(match lost {
@@ -248,6 +249,24 @@ fn server(run: &RunRecord, late_itself: bool, points: &mut Vec<(VerdictGrade, St
     for (counter, one, more) in [
         (Counter::MessagesDuplicate, "message arrived twice", "messages arrived twice"),
         (Counter::MessagesReordered, "message arrived out of order", "messages arrived out of order"),
+        (Counter::RoomJoinErrors, "join of a room failed", "joins of rooms failed"),
+        (Counter::RoomMessagesRefused, "room message was refused", "room messages were refused"),
+        (Counter::RoomMessagesUnreceived, "room message reached nobody", "room messages reached nobody"),
+        (
+            Counter::RoomCopiesDuplicate,
+            "copy of a room message arrived twice",
+            "copies of room messages arrived twice",
+        ),
+        (
+            Counter::RoomCopiesReordered,
+            "copy arrived out of the room's order",
+            "copies arrived out of the room's order",
+        ),
+        (
+            Counter::RoomSenderReordered,
+            "copy arrived out of the sender's order",
+            "copies arrived out of the sender's order",
+        ),
         (Counter::SessionsLost, "session was lost", "sessions were lost"),
         (Counter::LoginErrors, "login failed", "logins failed"),
         (Counter::ConnectErrors, "connection failed", "connections failed"),
@@ -266,6 +285,20 @@ fn server(run: &RunRecord, late_itself: bool, points: &mut Vec<(VerdictGrade, St
         points.push((
             VerdictGrade::Doubtful,
             format!("{} skipped because the socket was full.", many(skipped, "action was", "actions were")),
+        ));
+    }
+}
+
+/// Copies of room messages that occupants did not receive.
+fn rooms(run: &RunRecord, points: &mut Vec<(VerdictGrade, String)>) {
+    let (copies, lost) = (total(run, Counter::RoomCopies), total(run, Counter::RoomCopiesLost));
+    if lost > 0 {
+        let all = many(copies + lost, "copy of room messages", "copies of room messages");
+        points.push((VerdictGrade::Bad, format!("{} of {all} lost.", grouped(lost))));
+    } else if copies > 0 {
+        points.push((
+            VerdictGrade::Good,
+            format!("None of {} copies of room messages was lost.", grouped(copies)),
         ));
     }
 }

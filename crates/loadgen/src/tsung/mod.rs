@@ -6,8 +6,8 @@
 //! `docs/tsung.md` has the complete table. Streams use TCP, BOSH or WebSocket, according to the servers' type.
 //! Semantics and default values are those of Tsung's own reader and client, not of its manual where the two differ.
 //!
-//! Not implemented: every protocol but XMPP, and of XMPP: MUC, PubSub, digest logins of XEP-0078 (whose sessions are
-//! skipped if others remain).
+//! Not implemented: every protocol but XMPP, and of XMPP: PubSub, digest logins of XEP-0078 (whose sessions are skipped if
+//! others remain).
 //!
 //! # Pitfalls
 //!
@@ -25,6 +25,7 @@ mod network;
 mod options;
 mod reader;
 mod request;
+mod room_request;
 mod session;
 mod session_flow;
 mod source;

@@ -109,7 +109,7 @@ pub(super) const FLOW: [&str; 12] = [
 ];
 
 /// Values of `type` on `jabber` that are supported.
-pub(super) const REQUESTS: [&str; 28] = [
+pub(super) const REQUESTS: [&str; 32] = [
     "connect",
     "starttls",
     "close",
@@ -135,6 +135,10 @@ pub(super) const REQUESTS: [&str; 28] = [
     "iq:roster:rename",
     "iq:roster:remove",
     "chat",
+    "muc:join",
+    "muc:chat",
+    "muc:nick",
+    "muc:exit",
     "ping",
     "privacy:get_names",
     "privacy:set_active",
@@ -143,7 +147,6 @@ pub(super) const REQUESTS: [&str; 28] = [
 /// Why a value of `type` on `jabber` that Tsung supports is refused.
 pub(super) fn refused_request(kind: &str) -> Option<&'static str> {
     Some(match kind {
-        "muc:join" | "muc:chat" | "muc:nick" | "muc:exit" => "this version does not run MUC requests",
         "pubsub:create" | "pubsub:delete" | "pubsub:subscribe" | "pubsub:unsubscribe" | "pubsub:publish" => {
             "this version does not run PubSub requests"
         }

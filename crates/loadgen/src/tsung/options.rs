@@ -28,6 +28,7 @@ pub(super) enum ThinkTimeDistribution {
 #[derive(Debug)]
 pub(super) struct TsungOptions {
     pub(super) domain: String,
+    pub(super) muc_service: String,
     pub(super) prefix: String,
     pub(super) password: String,
     pub(super) userid_max: u32,
@@ -63,6 +64,7 @@ impl Default for TsungOptions {
     fn default() -> Self {
         Self {
             domain: "erlang-projects.org".to_owned(),
+            muc_service: "conference.localhost".to_owned(),
             prefix: "tsunguser".to_owned(),
             password: "sesame".to_owned(),
             userid_max: 10_000,
@@ -251,6 +253,7 @@ impl TsungReader<'_> {
         let settings = &mut self.settings;
         match (name, value) {
             ("domain", Some(value)) => settings.domain = value,
+            ("muc_service", Some(value)) => settings.muc_service = value,
             ("username", Some(value)) => settings.prefix = value,
             ("passwd", Some(value)) => settings.password = value,
             ("fileid_delimiter", Some(value)) => settings.delimiter = value,
@@ -265,11 +268,8 @@ impl TsungReader<'_> {
             ("global_number", Some(_)) => {
                 self.settings.global_number = self.count(node, "value").unwrap_or(100)
             }
-            ("muc_service" | "pubsub_service", _) => {
-                self.note(
-                    node,
-                    format!("{name} is ignored: this version does not run MUC and PubSub requests"),
-                );
+            ("pubsub_service", _) => {
+                self.note(node, "pubsub_service is ignored: this version does not run PubSub requests");
             }
             (known, None) if XMPP.contains(&known) || known == "offline_from_fileid" => {}
             _ => {

@@ -21,7 +21,7 @@ use crate::plan::{
 
 /// Response that a request waits for.
 #[derive(Clone, Debug, PartialEq)]
-enum TsungAck {
+pub(super) enum TsungAck {
     Nothing,
     Packet,
     Expression(String),
@@ -29,7 +29,7 @@ enum TsungAck {
 }
 
 impl TsungAck {
-    fn ack(self) -> AckMode {
+    pub(super) fn ack(self) -> AckMode {
         match self {
             Self::Nothing | Self::Everybody => AckMode::None,
             Self::Packet => AckMode::Any,
@@ -39,12 +39,12 @@ impl TsungAck {
 }
 
 /// A request under construction.
-struct TsungRequest<'n> {
-    node: XmlNode<'n>,
-    kind: &'n str,
-    subst: bool,
-    wait: TsungAck,
-    checks: ResponseChecks,
+pub(super) struct TsungRequest<'n> {
+    pub(super) node: XmlNode<'n>,
+    pub(super) kind: &'n str,
+    pub(super) subst: bool,
+    pub(super) wait: TsungAck,
+    pub(super) checks: ResponseChecks,
 }
 
 impl TsungReader<'_> {
@@ -119,6 +119,7 @@ impl TsungReader<'_> {
             _ if kind.starts_with("presence") => self.presence(request, flow, steps),
             _ if kind.starts_with("iq:roster:") || kind == "ping" => self.query(request, flow, steps),
             "chat" => self.chat(request, flow, steps),
+            _ if kind.starts_with("muc:") => self.room(request, flow, steps),
             _ => self.raw(request, flow, steps),
         }
     }
@@ -222,7 +223,7 @@ impl TsungReader<'_> {
         }
     }
 
-    fn everybody(&mut self, wait: &TsungAck, steps: &mut Vec<PlanStep>) {
+    pub(super) fn everybody(&mut self, wait: &TsungAck, steps: &mut Vec<PlanStep>) {
         if *wait == TsungAck::Everybody {
             steps.push(self.barrier());
         }
@@ -321,7 +322,7 @@ impl TsungReader<'_> {
     }
 
     /// Appends the wait for the response, once the request is sent.
-    fn answer(&mut self, request: TsungRequest<'_>, sent: bool, steps: &mut Vec<PlanStep>) {
+    pub(super) fn answer(&mut self, request: TsungRequest<'_>, sent: bool, steps: &mut Vec<PlanStep>) {
         let TsungRequest { node, kind, wait, checks, .. } = request;
         let conditions = checks != ResponseChecks::default();
         if conditions && wait == TsungAck::Nothing {

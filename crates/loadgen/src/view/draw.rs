@@ -180,6 +180,13 @@ fn counts(metrics: &LiveMetrics<'_>, width: usize) -> Vec<StyledLine> {
         bad(5, "refused", Counter::MessagesRefused),
         bad(2, "sessions lost", Counter::SessionsLost),
     ];
+    if metrics.total(Counter::RoomJoins) > 0 {
+        all.push(total(0, "room copies", Counter::RoomCopies));
+        all.push(bad(3, "room copies duplicated", Counter::RoomCopiesDuplicate));
+    }
+    if metrics.total(Counter::RoomCopiesLost) > 0 {
+        all.push(bad(0, "room copies lost", Counter::RoomCopiesLost));
+    }
     // Known only at the end; a zero before that would be a claim.
     if metrics.total(Counter::MessagesLost) > 0 {
         all.push(bad(0, "lost", Counter::MessagesLost));

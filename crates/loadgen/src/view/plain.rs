@@ -91,7 +91,9 @@ fn state(run: &RunRecord, live: &LiveContext) -> String {
         format!("messages {}/s", short(metrics.mean_rate(Counter::MessagesDelivered))),
         format!("in flight {}", gauge(Gauge::UnderWay)),
     ];
-    let times: String = [(Timing::Login, "login"), (Timing::Message, "message")]
+    let shown =
+        [(Timing::Login, "login"), (Timing::Message, "message"), (Timing::RoomMessage, "room message")];
+    let times: String = shown
         .into_iter()
         .filter_map(|(timing, name)| Some((name, metrics.recent(timing.name())?)))
         .map(|(name, summary)| format!(" {name} {}", time(summary.p99 as f64)))
@@ -137,6 +139,17 @@ fn end(run: &RunRecord, live: &LiveContext) -> String {
         ("sessions lost", Counter::SessionsLost),
     ] {
         fields.push(format!("{name} {}", grouped(metrics.total(counter))));
+    }
+    if metrics.total(Counter::RoomMessagesSent) > 0 {
+        for (name, counter) in [
+            ("room messages", Counter::RoomMessagesSent),
+            ("room copies", Counter::RoomCopies),
+            ("room copies lost", Counter::RoomCopiesLost),
+            ("room copies duplicated", Counter::RoomCopiesDuplicate),
+            ("room copies out of order", Counter::RoomCopiesReordered),
+        ] {
+            fields.push(format!("{name} {}", grouped(metrics.total(counter))));
+        }
     }
     fields.push(format!("errors {}", grouped(metrics.errors().1)));
     safe(&fields.join("  "))

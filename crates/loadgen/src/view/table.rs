@@ -33,6 +33,8 @@ pub(super) fn table(lines: &mut PrioritizedLines, metrics: &LiveMetrics<'_>, wid
     for (keep, timing, title) in [
         (4, Timing::Login, "login"),
         (4, Timing::Message, "message"),
+        (4, Timing::RoomMessage, "room message"),
+        (5, Timing::RoomJoin, "room join"),
         (5, Timing::Presence, "presence"),
         (6, Timing::Roster, "roster"),
         (6, Timing::Ping, "ping"),

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use loadgen::clock::now_us;
 use loadgen::control::message::{AccountSalt, Assignment, FinalReport, WorkerCommand, WorkerReport};
+use loadgen::control::room_accounting::{self, RoomAccount};
 use loadgen::engine::{self, ControllerPort};
 use loadgen::measure::{Counter, Gauge, Timing, TimingHistogram, TimingId, TimingSummary, WorkerSnapshot};
 use loadgen::plan::LoadPlan;
@@ -143,6 +144,8 @@ pub(crate) struct RunOutcome {
     pub(crate) lost: u64,
     /// Messages that did not reach other users.
     pub(crate) waiting: u64,
+    /// Account of room messages.
+    pub(crate) rooms: RoomAccount,
 }
 
 impl RunOutcome {
@@ -272,6 +275,8 @@ fn conduct(
     drain_us: u64,
 ) -> RunOutcome {
     let mut outcome = RunOutcome::default();
+    let mut by_worker = vec![None; lines.len()];
+    let mut rooms = BTreeMap::new();
     let (mut ready, mut draining, mut started) = (0, BTreeSet::new(), 0);
     let mut fresh: BTreeSet<u16> = BTreeSet::new();
     let (mut close_by, mut closing, mut stopped) = (u64::MAX, false, false);
@@ -324,8 +329,13 @@ fn conduct(
                     close_by = now_us() + drain_us;
                 }
             }
-            Ok((worker, WorkerReport::Final(last))) => {
+            Ok((worker, WorkerReport::Rooms(part))) => {
+                rooms.entry(worker).or_insert_with(Vec::new).extend(part);
+            }
+            Ok((worker, WorkerReport::Final(mut last))) => {
+                last.rooms = rooms.remove(&worker).unwrap_or_default();
                 outcome.add(worker, &last.snapshot);
+                by_worker[usize::from(worker)] = Some((*last).clone());
                 outcome.finals.push(*last);
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -351,5 +361,6 @@ fn conduct(
     }
     outcome.took = now_us() - started;
     outcome.settle();
+    outcome.rooms = room_accounting::account(&by_worker, &config.clocks);
     outcome
 }

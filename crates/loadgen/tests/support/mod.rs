@@ -8,6 +8,7 @@ pub(crate) mod driver;
 pub(crate) mod gateway;
 pub(crate) mod plans;
 mod protocol;
+mod rooms;
 mod sasl;
 pub(crate) mod script;
 pub(crate) mod server;

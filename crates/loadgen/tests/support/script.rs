@@ -164,6 +164,10 @@ pub(crate) enum OfflinePolicy {
 /// Returns the action for the n-th (from 0) occurrence of a step.
 pub(crate) type ActionScript = Box<dyn FnMut(ServerStep, u64) -> ServerAction + Send>;
 
+/// Returns the action for the copy of the n-th (from 0) message of all rooms to a user; `Refuse` for the user "" refuses
+/// the message.
+pub(crate) type CopyScript = Box<dyn FnMut(u64, &str) -> ServerAction + Send>;
+
 /// Configuration and faults of the server.
 pub(crate) struct ServerScript {
     pub(crate) tls: ScriptTls,
@@ -178,6 +182,10 @@ pub(crate) struct ServerScript {
     /// Whether the SCRAM server signature is wrong.
     pub(crate) wrong_signature: bool,
     pub(crate) act: ActionScript,
+    /// Copies of room messages: sent, dropped, sent twice, held until after the next one, or refused.
+    pub(crate) copy: CopyScript,
+    /// Whether rooms are locked until their creators have configured them.
+    pub(crate) lock_rooms: bool,
     pub(crate) moments: Vec<ScriptedEvent>,
     /// SO_RCVBUF of connections.
     pub(crate) receive_buffer: Option<usize>,
@@ -195,6 +203,8 @@ impl Default for ServerScript {
             accounts: 1_000,
             wrong_signature: false,
             act: Box::new(|_, _| ServerAction::Well),
+            copy: Box::new(|_, _| ServerAction::Well),
+            lock_rooms: false,
             moments: Vec::new(),
             receive_buffer: None,
         }
@@ -279,6 +289,22 @@ pub(crate) struct ServerCounts {
     pub(crate) bytes_out: u64,
     pub(crate) acks_asked: u64,
     pub(crate) resumed: u64,
+    pub(crate) room_joins: u64,
+    pub(crate) room_joins_refused: u64,
+    pub(crate) room_leaves: u64,
+    pub(crate) room_nicks: u64,
+    pub(crate) room_presence_changes: u64,
+    /// Messages to rooms, refused ones included.
+    pub(crate) room_messages: u64,
+    pub(crate) room_refused: u64,
+    /// Distinct copies sent to occupants.
+    pub(crate) room_copies: u64,
+    pub(crate) room_dropped: u64,
+    pub(crate) room_duplicated: u64,
+    pub(crate) room_swapped: u64,
+    /// The part of `room_swapped` in which both messages had the same sender.
+    pub(crate) room_sender_swapped: u64,
+    pub(crate) room_history: u64,
     /// Messages by sender and recipient (account numbers).
     pub(crate) pairs: BTreeMap<(u32, u32), u64>,
     /// Bodies of messages to other addresses, in order.

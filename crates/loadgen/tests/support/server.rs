@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 
+use super::rooms::ScriptedRoom;
 use super::sasl::ScramServer;
 use super::script::{
     CloseMode, ScriptTls, ServerAction, ServerCounts, ServerEvent, ServerScript, ServerStep,
@@ -136,6 +137,7 @@ pub(crate) struct ScriptedServerState {
     pub(crate) held: BTreeMap<(String, String), String>,
     pub(crate) created: BTreeSet<String>,
     pub(crate) removed: BTreeSet<String>,
+    pub(crate) rooms: BTreeMap<String, ScriptedRoom>,
     first_login: u64,
 }
 
@@ -157,6 +159,7 @@ impl ScriptedServerState {
             held: BTreeMap::new(),
             created: BTreeSet::new(),
             removed: BTreeSet::new(),
+            rooms: BTreeMap::new(),
             first_login: 0,
         }
     }

@@ -92,6 +92,7 @@ impl ScriptedServerState {
             let available = self.sessions.get(&user).is_some_and(|session| session.available);
             let from = self.full(&user);
             self.sessions.remove(&user);
+            self.leave_rooms(&user);
             if available && self.script.seen == PresenceVisibility::ByAll {
                 self.broadcast(
                     &user,
@@ -142,7 +143,7 @@ impl ScriptedServerState {
     }
 
     /// Sends a stanza to an online user, or queues it for the resumption.
-    fn send(&mut self, user: &str, stanza: &str) {
+    pub(crate) fn send(&mut self, user: &str, stanza: &str) {
         let Some(session) = self.sessions.get_mut(user) else { return };
         match session.conn {
             Some(id) => {
@@ -161,6 +162,9 @@ impl ScriptedServerState {
     }
 
     pub(crate) fn presence(&mut self, id: usize, presence: &str) {
+        if self.room_stanza(id, presence) {
+            return;
+        }
         let Some(user) = self.user(id) else { return };
         let stamped = with_from(presence, &self.full(&user));
         if let Some(to) = attr(presence, "to") {
@@ -226,6 +230,9 @@ impl ScriptedServerState {
     }
 
     pub(crate) fn message(&mut self, id: usize, message: &str) {
+        if self.room_stanza(id, message) {
+            return;
+        }
         let Some(user) = self.user(id) else { return };
         let from = self.full(&user);
         let to = attr(message, "to").unwrap_or_default();
@@ -316,6 +323,9 @@ impl ScriptedServerState {
 
     /// Forwards a request between users, or its answer.
     pub(crate) fn iq_to_user(&mut self, id: usize, to: &str, iq: &str, kind: &str) {
+        if self.room_stanza(id, iq) {
+            return;
+        }
         let Some(user) = self.user(id) else { return };
         let recipient = to.split('@').next().unwrap_or_default();
         if self.sessions.contains_key(recipient) && to.contains('/') {

@@ -29,6 +29,7 @@ mod keys;
 mod login;
 mod lost;
 mod messages;
+mod rooms;
 mod steps;
 mod timing;
 mod web;

@@ -16,6 +16,8 @@ mod tests;
 use super::merge::SnapshotMerger;
 use super::message::{AccountSalt, FinalReport, WorkerCommand, WorkerReport};
 use super::message_accounting;
+use super::room_accounting;
+use super::room_report::RoomReport;
 use super::warnings;
 use crate::measure::{Counter, Gauge, WorkerSnapshot};
 use crate::report::model::RunRecord;
@@ -36,6 +38,8 @@ pub(crate) struct RunSchedule {
     pub(crate) start_in_us: u64,
     /// Table of owners, as sent to the workers.
     pub(crate) owners: Vec<u16>,
+    /// Clock domain of each worker.
+    pub(crate) clocks: Vec<u16>,
     /// The run accounts for acknowledgements.
     pub(crate) failover: bool,
 }
@@ -70,6 +74,10 @@ struct WorkerState {
     at: WorkerPhase,
     last_message_us: u64,
     last: Option<FinalReport>,
+    /// Rooms of the last report.
+    rooms: Vec<RoomReport>,
+    /// Copies of room messages in the newest snapshot.
+    room_copies: u64,
 }
 
 /// State of a run.
@@ -96,7 +104,13 @@ impl RunState {
             .run
             .workers
             .iter()
-            .map(|_| WorkerState { at: WorkerPhase::Joined, last_message_us: now, last: None })
+            .map(|_| WorkerState {
+                at: WorkerPhase::Joined,
+                last_message_us: now,
+                last: None,
+                rooms: Vec::new(),
+                room_copies: 0,
+            })
             .collect();
         Self {
             merger,
@@ -201,6 +215,7 @@ impl RunState {
                     self.workers[index].at = WorkerPhase::Draining(self.second(now));
                 }
             }
+            WorkerReport::Rooms(rooms) => self.workers[index].rooms.extend(rooms),
             WorkerReport::Final(last) => self.final_report(worker, *last, now),
         }
         self.advance(now);
@@ -249,6 +264,8 @@ impl RunState {
             return;
         }
         let changes = std::mem::take(&mut snapshot.online);
+        let copies = snapshot.counters.get(Counter::RoomCopies as usize).copied().unwrap_or(0);
+        self.workers[usize::from(worker)].room_copies = copies;
         self.merger.add(worker, snapshot);
         if !changes.is_empty() && !matches!(self.stage, RunPhase::Closing(_)) {
             let others: Vec<u16> = self.live_workers().filter(|w| *w != worker).collect();
@@ -264,6 +281,7 @@ impl RunState {
         let state = &mut self.workers[usize::from(worker)];
         if state.at != WorkerPhase::Dead {
             state.at = WorkerPhase::Finished;
+            last.rooms.append(&mut state.rooms);
             state.last = Some(last);
             self.merger.worker_left(worker, after);
         }
@@ -396,11 +414,13 @@ impl RunState {
         }
     }
 
-    /// Whether every worker has reported a whole second of draining, by which time all messages had arrived.
+    /// Whether every worker has reported a whole second of draining, by which time all messages had arrived. How many
+    /// occupants a room message will reach is unknown, so none may have reached any in that second.
     fn no_messages_in_flight(&self) -> bool {
         let seen = self.workers.iter().enumerate().all(|(index, worker)| match worker.at {
             WorkerPhase::Draining(since) => {
-                self.merger.newest(index as u16).is_some_and(|newest| newest > since)
+                worker.room_copies == 0
+                    && self.merger.newest(index as u16).is_some_and(|newest| newest > since)
             }
             _ => true,
         });
@@ -450,6 +470,22 @@ impl RunState {
         }
     }
 
+    /// Completes the account of room messages.
+    fn count_rooms(&mut self, by_worker: &[Option<FinalReport>], second: u32) {
+        let account = room_accounting::account(by_worker, &self.schedule.clocks);
+        self.merger.count(Counter::RoomCopiesLost, account.lost, second);
+        self.merger.count(Counter::RoomCopiesReordered, account.reordered, second);
+        self.merger.count(Counter::RoomSenderReordered, account.sender_reordered, second);
+        self.merger.count(Counter::RoomMessagesUnreceived, account.unreceived, second);
+        if account.incomplete {
+            self.warnings.push(
+                "The account of room messages is incomplete, since more copies were missing or out of order than it \
+                 can list"
+                    .to_owned(),
+            );
+        }
+    }
+
     fn finish_accounting(&mut self, now: u64) {
         let second = self.second(self.end_us.unwrap_or(now));
         // Workers that died, and those that ended the run with a reason, have sent no accounting.
@@ -458,6 +494,7 @@ impl RunState {
         if self.schedule.failover {
             self.count_lost(&by_worker, second);
         }
+        self.count_rooms(&by_worker, second);
         let finals: Vec<FinalReport> = by_worker.into_iter().flatten().collect();
         let owners = &self.schedule.owners;
         let owner = |user: u32| owners[user as usize % owners.len()];

@@ -16,7 +16,8 @@ fn gathering_with(workers: usize, failover: bool) -> RunState {
     let run = RunRecord { workers: vec![worker; workers], ..RunRecord::default() };
     let merger = SnapshotMerger::new(run, Vec::new(), vec!["all".to_owned()]);
     let owners = (0..workers as u16).collect();
-    let schedule = RunSchedule { drain_us: 5 * SECOND, start_in_us: SECOND, owners, failover };
+    let clocks = vec![0; workers];
+    let schedule = RunSchedule { drain_us: 5 * SECOND, start_in_us: SECOND, owners, clocks, failover };
     RunState::new(merger, schedule, START - SECOND)
 }
 
@@ -103,6 +104,54 @@ fn the_drain_waits_for_messages_in_flight_up_to_the_configured_time() {
     assert!(run_state.take_commands().is_empty());
     run_state.tick(at(6));
     assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Close)]);
+}
+
+#[test]
+fn the_drain_waits_until_no_copy_of_a_room_message_arrives() {
+    let with_copies = |second, copies| {
+        let mut counters = vec![0; Counter::ALL.len()];
+        counters[Counter::RoomCopies as usize] = copies;
+        let gauges = gauges(1, 0);
+        WorkerReport::Snapshot(Box::new(WorkerSnapshot {
+            second,
+            gauges,
+            counters,
+            ..WorkerSnapshot::default()
+        }))
+    };
+    let mut run_state = running(1);
+    run_state.report(0, WorkerReport::Draining, at(1));
+    run_state.report(0, with_copies(2, 9), at(3));
+    assert!(run_state.take_commands().is_empty());
+    run_state.report(0, with_copies(3, 0), at(4));
+    assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Close)]);
+}
+
+#[test]
+fn rooms_of_all_workers_are_compared_at_the_end() {
+    use crate::control::room_report::{LoggedRoomMessage, NONE, RoomReport, RoomStay, SentRoomMessage};
+    let log = |numbers: &[u32]| -> Vec<_> {
+        let entry = |(number, at): (&u32, u32)| LoggedRoomMessage {
+            worker: 0,
+            number: *number,
+            previous: at.checked_sub(1).unwrap_or(NONE),
+            count: 1,
+        };
+        numbers.iter().zip(0..).map(entry).collect()
+    };
+    let stay = |last| RoomStay { joined_at: 1, first: 0, last, to_the_end: true, deviations: Vec::new() };
+    let sent = vec![SentRoomMessage { sender: 0, at: 2, refused: false }; 3];
+    let first = RoomReport { room: 7, sent, log: log(&[0, 1, 2]), stays: vec![stay(2)] };
+    let second = RoomReport { room: 7, log: log(&[0, 2]), stays: vec![stay(1)], ..RoomReport::default() };
+    let mut run_state = running(2);
+    for (worker, room) in [(0, first), (1, second)] {
+        run_state.report(worker, WorkerReport::Draining, at(1));
+        run_state.report(worker, WorkerReport::Rooms(vec![room]), at(2));
+        run_state.report(worker, last(1, &[], &[], &[]), at(2));
+    }
+    let run = run_state.finish(at(3));
+    assert_eq!(run.totals.counters["room_copies_lost"].total, 1);
+    assert!(!run.totals.counters.contains_key("room_copies_reordered"));
 }
 
 #[test]

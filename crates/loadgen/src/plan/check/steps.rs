@@ -5,8 +5,8 @@
 
 use super::super::error::nearest;
 use super::super::{
-    AccountSource, Destination, LoadPlan, MessageBody, PlanError, PlanStep, TemplatePart, TextTemplate,
-    UserSession, VariableCondition, VariableValue,
+    AccountSource, Destination, LoadPlan, MessageBody, PlanError, PlanStep, RoomSelection, RoomStep,
+    TemplatePart, TextTemplate, UserSession, VariableCondition, VariableValue,
 };
 
 /// Progress of a user.
@@ -23,6 +23,7 @@ struct SessionCheck<'a> {
     session: &'a UserSession,
     stage: SessionStage,
     has_roster: bool,
+    has_room: bool,
     /// Some step requests resumable streams.
     manages: bool,
     variables: Vec<&'a str>,
@@ -49,6 +50,7 @@ pub(super) fn check(plan: &LoadPlan, session: &UserSession, errors: &mut Vec<Pla
         session,
         stage: SessionStage::Away,
         has_roster: false,
+        has_room: false,
         manages,
         variables,
         errors,
@@ -143,6 +145,7 @@ impl<'a> SessionCheck<'a> {
             PlanStep::Disconnect | PlanStep::Cut => {
                 self.stage = SessionStage::Away;
                 self.has_roster = false;
+                self.has_room &= matches!(step, PlanStep::Cut) && self.manages;
             }
             PlanStep::Think(_)
             | PlanStep::Barrier { .. }
@@ -196,6 +199,7 @@ impl<'a> SessionCheck<'a> {
                     self.destination(to, path);
                 }
             }
+            PlanStep::Room(step) => self.room(step, path),
             PlanStep::Raw { xml, .. } => {
                 self.require(SessionStage::Connected, "raw", path);
                 self.text(xml, path);
@@ -210,6 +214,37 @@ impl<'a> SessionCheck<'a> {
             PlanStep::Bounce { .. } => self.bounce(path),
             PlanStep::Set(list) => self.set(list, path),
             _ => self.block(step, path),
+        }
+    }
+
+    /// Checks a step in rooms.
+    fn room(&mut self, step: &'a RoomStep, path: &str) {
+        self.require(SessionStage::Bound, step.name(), path);
+        if self.anonymous() && matches!(step.room(), RoomSelection::Ring { .. }) {
+            self.error(
+                path,
+                "chooses a room by the user's number, which anonymous users do not have; name a room",
+            );
+        }
+        if let RoomSelection::Named(room) = step.room() {
+            self.text(room, path);
+        }
+        if !matches!(step, RoomStep::Join { .. }) && !self.has_room {
+            self.error(path, format!("{} comes before a join; put \"room_join\" before it", step.name()));
+            self.has_room = true;
+        }
+        match step {
+            RoomStep::Join { nick, .. } => {
+                self.has_room = true;
+                self.text(nick, path);
+            }
+            RoomStep::Nick { nick, .. } => self.text(nick, path),
+            RoomStep::Message { body: MessageBody::Text(text), .. } => self.text(text, path),
+            RoomStep::Presence { show, status, .. } => {
+                self.optional_text(show.as_ref(), path);
+                self.optional_text(status.as_ref(), path);
+            }
+            RoomStep::Message { .. } | RoomStep::Leave { .. } => {}
         }
     }
 

@@ -137,6 +137,29 @@ fn steps_before_their_prerequisite_are_errors() {
 }
 
 #[test]
+fn steps_in_rooms_come_after_a_join() {
+    for step in ["\"room_message\"", "\"room_leave\"", "\"room_presence\"", "{ room_nick = \"x\" }"] {
+        let name = step.trim_matches(['{', ' ', '"']).split('"').next().unwrap_or_default();
+        let name = name.split(' ').next().unwrap_or_default();
+        let sentence = format!("step 2: {name} comes before a join; put \"room_join\" before it");
+        assert_eq!(of_steps(&format!("\"login\", {step}")), sentence);
+        assert_eq!(of_steps(&format!("\"login\", {{ room_join = 1 }}, {step}")), "");
+    }
+    assert_eq!(
+        of_steps("{ room_join = 1 }"),
+        "step 1: room_join comes before the login; put \"login\" before it"
+    );
+    assert_eq!(
+        of_steps("\"login\", { room_join = \"{var:x}\" }"),
+        "step 2: the variable \"x\" is never set; set it before, such as with \"set\""
+    );
+    assert_eq!(
+        of_steps("\"login\", { room_join = 1 }, \"disconnect\", \"login\", \"room_leave\""),
+        "step 5: room_leave comes before a join; put \"room_join\" before it"
+    );
+}
+
+#[test]
 fn variables_that_are_never_set_are_errors() {
     assert_eq!(
         of_steps(r#""login", { set = { word = "x" } }, { message = { to = "online", text = "{var:wrd}" } }"#),

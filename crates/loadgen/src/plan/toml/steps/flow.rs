@@ -2,11 +2,12 @@
 
 use super::super::super::error::nearest;
 use super::super::super::{
-    AckMode, Activity, ComparisonOperator, PlanStep, TextTemplate, TimeSpan, VariableCondition, VariableValue,
+    AckMode, Activity, ComparisonOperator, PlanStep, RoomStep, TextTemplate, TimeSpan, VariableCondition,
+    VariableValue,
 };
 use super::super::reader::{TomlNode, TomlSection};
 use super::super::values::addresses;
-use super::{MOST_ACTIVITIES, inner, value, whole};
+use super::{MOST_ACTIVITIES, inner, read, value, whole};
 
 pub(super) fn repeat(s: &TomlSection<'_>, depth: usize) -> Option<PlanStep> {
     let times = s.get("times").and_then(|n| n.whole(1, i64::from(u32::MAX))).map(|n| n as u32);
@@ -100,10 +101,12 @@ fn activity(node: &TomlNode<'_>, depth: usize) -> Option<Activity> {
     let others: Vec<_> =
         section.entries().iter().filter(|entry| entry.0 != "every" && entry.0 != "batch").collect();
     let [(name, _, inside)] = others.as_slice() else {
-        return node.none("needs \"every\" and one of message, presence, ping, raw and roster");
+        return node.none("needs \"every\" and one of message, presence, ping, raw, roster, room_message, room_presence and room_nick");
     };
     let step = if *name == "roster" && inside.truth_quiet() == Some(true) {
         Some(PlanStep::Roster)
+    } else if inside.truth_quiet() == Some(true) && matches!(*name, "room_message" | "room_presence") {
+        read(name, TomlSection::empty(inside.context, &inside.path, inside.offset()), depth)
     } else if *name == "ping" && inside.truth_quiet() == Some(true) {
         Some(PlanStep::Ping { to: None })
     } else {
@@ -114,11 +117,20 @@ fn activity(node: &TomlNode<'_>, depth: usize) -> Option<Activity> {
         | PlanStep::Presence { .. }
         | PlanStep::Ping { .. }
         | PlanStep::Raw { ack: AckMode::None, .. }
+        | PlanStep::Room(
+            RoomStep::Message { ack: AckMode::None, .. }
+            | RoomStep::Presence { .. }
+            | RoomStep::Nick { wait: false, .. },
+        )
         | PlanStep::Roster) => Some(Activity { every: every?, batch, step }),
-        PlanStep::Message { .. } | PlanStep::Raw { .. } => inside
+        PlanStep::Room(RoomStep::Nick { .. }) => {
+            inside.none("cannot wait inside \"meanwhile\"; add wait = \"none\"")
+        }
+        PlanStep::Message { .. } | PlanStep::Raw { .. } | PlanStep::Room(RoomStep::Message { .. }) => inside
             .none("cannot wait inside \"meanwhile\", where activities follow the clock; remove \"wait\""),
         _ => inside.none(format!(
-            "\"{name}\" is not allowed inside \"meanwhile\"; use message, presence, ping, raw or roster"
+            "\"{name}\" is not allowed inside \"meanwhile\"; use message, presence, ping, raw, roster, \
+             room_message, room_presence or room_nick"
         )),
     }
 }

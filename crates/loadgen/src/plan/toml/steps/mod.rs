@@ -4,6 +4,7 @@
 //! (`{ think = "5s" }` is `{ think = { for = "5s" } }`).
 
 mod flow;
+mod room;
 mod send;
 
 use flow::{change_target, condition, for_each, meanwhile, repeat, repeat_while, set, transaction};
@@ -33,6 +34,11 @@ pub(super) const NAMES: &[&str] = &[
     "roster_remove",
     "presence",
     "message",
+    "room_join",
+    "room_leave",
+    "room_message",
+    "room_presence",
+    "room_nick",
     "ping",
     "raw",
     "wait_for",
@@ -101,6 +107,8 @@ fn value(name: &str, inside: &TomlNode<'_>, depth: usize) -> Option<PlanStep> {
         "stream_management" => "resume",
         "roster_set" | "roster_remove" | "message" | "ping" => "to",
         "presence" => "kind",
+        "room_join" | "room_leave" | "room_message" | "room_presence" => "room",
+        "room_nick" => "nick",
         "raw" => "xml",
         "wait_for" => "stanza",
         "think" => "for",
@@ -135,6 +143,11 @@ fn read(name: &str, section: TomlSection<'_>, depth: usize) -> Option<PlanStep> 
         "roster_remove" => roster_change(s, RosterChange::Remove),
         "presence" => Some(presence(s)),
         "message" => message(s),
+        "room_join" => room::join(s).map(PlanStep::Room),
+        "room_leave" => room::leave(s).map(PlanStep::Room),
+        "room_message" => room::message(s).map(PlanStep::Room),
+        "room_presence" => room::presence(s).map(PlanStep::Room),
+        "room_nick" => room::nick(s).map(PlanStep::Room),
         "ping" => Some(unless_waiting(s, PlanStep::Ping { to: s.get("to").and_then(|n| n.destination()) })),
         "raw" => raw(s),
         "wait_for" => wait_for(s),

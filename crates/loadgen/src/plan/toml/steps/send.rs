@@ -108,19 +108,24 @@ pub(super) fn message(s: &TomlSection<'_>) -> Option<PlanStep> {
         [("chat", MessageKind::Chat), ("normal", MessageKind::Normal), ("headline", MessageKind::Headline)];
     let kind = s.get("kind").and_then(|n| n.word(&kinds)).unwrap_or_default();
     let ack = ack(s);
+    let body = body(s)?;
+    Some(PlanStep::Message { to: to?, body, kind, ack })
+}
+
+/// `size` or `text`.
+pub(super) fn body(s: &TomlSection<'_>) -> Option<MessageBody> {
     let size = s.get("size");
     let text = s.get("text");
     if let (Some(_), Some(text)) = (&size, &text) {
         text.error("cannot be combined with \"size\"; keep one of the two");
     }
-    let body = match text {
+    Some(match text {
         Some(text) => MessageBody::Text(text.template()?),
         None => MessageBody::Size(size.and_then(|n| n.whole(0, LARGEST_BODY)).unwrap_or(100) as u32),
-    };
-    Some(PlanStep::Message { to: to?, body, kind, ack })
+    })
 }
 
-fn ack(s: &TomlSection<'_>) -> AckMode {
+pub(super) fn ack(s: &TomlSection<'_>) -> AckMode {
     let Some(node) = s.get("wait") else { return AckMode::None };
     if node.is_table() {
         let pattern = node.section().and_then(|section| {

@@ -272,7 +272,8 @@ fn steps() {
         ),
         (
             "{ meanwhile = { do = [{ every = \"5s\" }] } }",
-            "steps[0].meanwhile.do[0]: needs \"every\" and one of message, presence, ping, raw and roster",
+            "steps[0].meanwhile.do[0]: needs \"every\" and one of message, presence, ping, raw, roster, \
+             room_message, room_presence and room_nick",
         ),
         (
             "{ meanwhile = { do = [{ message = \"online\" }] } }",
@@ -288,9 +289,36 @@ fn steps() {
              the clock; remove \"wait\"",
         ),
         (
+            "{ room_join = { nick = \"x\" } }",
+            "steps[0].room_join: needs \"room\", such as room = \"lobby\", room = 7 or room = \"ring\"",
+        ),
+        (
+            "{ room_join = \"all\" }",
+            "steps[0].room_join: must name a room to join, such as \"lobby\", 7 or \"ring\"",
+        ),
+        ("{ room_join = \"\" }", "steps[0].room_join: is empty; name a room, such as \"lobby\""),
+        (
+            "{ room_join = \"ring-1\" }",
+            "steps[0].room_join: is not a position in the ring of rooms; write \"ring\" or such as \"ring+3\"",
+        ),
+        (
+            "{ room_join = { room = \"lobby\", count = 3 } }",
+            "steps[0].room_join.count: belongs to room = \"ring\"; remove it",
+        ),
+        ("\"room_nick\"", "steps[0]: needs \"nick\", such as nick = \"{user}-{unique}\""),
+        (
+            "{ meanwhile = { do = [{ every = \"1s\", room_nick = \"x\" }] } }",
+            "steps[0].meanwhile.do[0].room_nick: cannot wait inside \"meanwhile\"; add wait = \"none\"",
+        ),
+        (
+            "{ meanwhile = { do = [{ every = \"1s\", room_join = \"x\" }] } }",
+            "steps[0].meanwhile.do[0].room_join: \"room_join\" is not allowed inside \"meanwhile\"; use message, \
+             presence, ping, raw, roster, room_message, room_presence or room_nick",
+        ),
+        (
             "{ meanwhile = { do = [{ every = \"1s\", think = \"1s\" }] } }",
             "steps[0].meanwhile.do[0].think: \"think\" is not allowed inside \"meanwhile\"; use message, \
-             presence, ping, raw or roster",
+             presence, ping, raw, roster, room_message, room_presence or room_nick",
         ),
         (
             "{ transaction = { steps = [\"ping\"] } }",

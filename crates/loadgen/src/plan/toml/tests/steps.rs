@@ -3,7 +3,8 @@
 use super::*;
 use crate::plan::{
     AckMode, Activity, ComparisonOperator, Destination, MatchAction, MessageBody, MessageKind, PresenceKind,
-    ResponseChecks, ResponseMatch, RosterChange, StanzaPattern, VariableCondition, VariableValue,
+    ResponseChecks, ResponseMatch, RoomSelection, RoomStep, RosterChange, StanzaPattern, VariableCondition,
+    VariableValue,
 };
 
 /// Reads one step.
@@ -35,6 +36,11 @@ pub(super) const EVERY_STEP: &[&str] = &[
     r#"{ roster = { wait = "none" } }"#,
     r#"{ roster_set = { to = "ring-1", name = "n", group = "g" } }"#,
     r#"{ presence = { kind = "subscribe", to = "last_contact" } }"#,
+    r#"{ room_join = { room = "ring+1", count = 2, rooms = 9, nick = "{user}", history = 5 } }"#,
+    r#"{ room_message = { text = "hi", wait = "delivery" } }"#,
+    r#"{ room_presence = { show = "away" } }"#,
+    r#"{ room_nick = { nick = "{user}-{unique}", wait = "none" } }"#,
+    r#""room_leave""#,
     r#"{ message = { to = "a@b", text = "hi {to}", kind = "normal", wait = { regex = "x" } } }"#,
     r#"{ ping = "server" }"#,
     r#"{ raw = { xml = "<a/>", wait = "answer", check = [{ regex = "x", then = "loop" }], keep = { y = "(z)" } } }"#,
@@ -125,6 +131,64 @@ fn rosters_and_presence() {
         let step = one(&format!("{{ presence = {{ kind = \"{word}\", to = \"ring+1\" }} }}"));
         assert_eq!(step, presence(kind, Some(Destination::Ring(1)), None, None));
     }
+}
+
+#[test]
+fn rooms() {
+    let room = |step| one(step).clone();
+    let own_name = TextTemplate(vec![TemplatePart::User]);
+    let named = |name: &str| RoomSelection::Named(TextTemplate::literal(name));
+    let join =
+        |room, history, wait| PlanStep::Room(RoomStep::Join { room, nick: own_name.clone(), history, wait });
+    assert_eq!(room(r#"{ room_join = "lobby" }"#), join(named("lobby"), None, true));
+    assert_eq!(room(r#"{ room_join = 7 }"#), join(named("room7"), None, true));
+    assert_eq!(
+        room(r#"{ room_join = { room = "hall@rooms.a.org", history = 0, wait = "none" } }"#),
+        join(named("hall@rooms.a.org"), Some(0), false)
+    );
+    let ring = |offset, rooms, count| RoomSelection::Ring { offset, rooms, count };
+    assert_eq!(room(r#"{ room_join = "ring" }"#), join(ring(0, 40, 1), None, true));
+    assert_eq!(
+        room(r#"{ room_join = { room = "ring+3", rooms = "connections / 2", count = 5 } }"#),
+        join(ring(3, 20, 5), None, true)
+    );
+    // Names that only begin like a ring.
+    assert_eq!(room(r#"{ room_join = "rings" }"#), join(named("rings"), None, true));
+    assert_eq!(
+        room(r#""room_leave""#),
+        PlanStep::Room(RoomStep::Leave { room: RoomSelection::All, wait: true })
+    );
+    let message = |room, body, ack| PlanStep::Room(RoomStep::Message { room, body, ack });
+    assert_eq!(
+        room(r#""room_message""#),
+        message(RoomSelection::Joined, MessageBody::Size(100), AckMode::None)
+    );
+    assert_eq!(
+        room(r#"{ room_message = { room = 3, size = 5, wait = "delivery" } }"#),
+        message(named("room3"), MessageBody::Size(5), AckMode::Delivery)
+    );
+    assert_eq!(
+        room(r#"{ room_presence = { room = "joined", show = "dnd", status = "out" } }"#),
+        PlanStep::Room(RoomStep::Presence {
+            room: RoomSelection::Joined,
+            show: text("dnd"),
+            status: text("out")
+        })
+    );
+    let nick = |wait| {
+        PlanStep::Room(RoomStep::Nick { room: RoomSelection::All, nick: TextTemplate::literal("x"), wait })
+    };
+    assert_eq!(room(r#"{ room_nick = "x" }"#), nick(true));
+    let PlanStep::Meanwhile { activities, .. } = one(r#"{ meanwhile = { do = [
+            { every = "1s", room_message = true },
+            { every = "2s", room_presence = { status = "{unique}" } },
+            { every = "3s", room_nick = { nick = "x", wait = "none" } },
+        ] } }"#)
+    else {
+        panic!("activities");
+    };
+    assert_eq!(activities[0].step, message(RoomSelection::Joined, MessageBody::Size(100), AckMode::None));
+    assert_eq!((activities.len(), &activities[2].step), (3, &nick(false)));
 }
 
 #[test]
