@@ -214,7 +214,9 @@ async fn begin() -> (ApiFixture, NodeClient, NodeClient) {
 
 fn commands(fixture: &ApiFixture) -> Vec<&'static Command> {
     let host = fixture.engine.node.host("example.com").unwrap();
-    throng_commands::commands_of(&host).iter().map(|entry| entry.command).collect()
+    let all = throng_commands::commands_of(&host).iter().map(|entry| entry.command);
+    // Commands of rooms wait for the rooms' tasks, which these nodes do not run: `muc` tests them.
+    all.filter(|command| !command.name.contains("room")).collect()
 }
 
 #[tokio::test]
