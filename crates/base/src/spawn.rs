@@ -39,6 +39,26 @@ pub async fn yield_now() {
     .await;
 }
 
+/// Runs futures concurrently in the calling task; the outputs are in their order.
+pub async fn join_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
+    let mut futures: Vec<_> = futures.into_iter().map(|future| (Some(Box::pin(future)), None)).collect();
+    poll_fn(move |cx| {
+        for (future, output) in &mut futures {
+            if let Some(running) = future
+                && let Poll::Ready(value) = running.as_mut().poll(cx)
+            {
+                *output = Some(value);
+                *future = None;
+            }
+        }
+        if futures.iter().any(|(future, _)| future.is_some()) {
+            return Poll::Pending;
+        }
+        Poll::Ready(futures.iter_mut().filter_map(|(_, output)| output.take()).collect())
+    })
+    .await
+}
+
 /// The output of a future; `None` if it panicked. What it has borrowed may be inconsistent then.
 pub async fn catch_unwind<T>(mut future: BoxFuture<'_, T>) -> Option<T> {
     poll_fn(|cx| match std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
@@ -117,5 +137,26 @@ mod tests {
             }),
         );
         assert_eq!(ran.load(Ordering::SeqCst), 11);
+    }
+
+    #[test]
+    fn joined_futures_run_at_the_same_time_and_keep_their_order() {
+        let mut polls = 0;
+        let futures = (1..=3).map(|needed| {
+            let mut left = needed;
+            poll_fn(move |_| {
+                left -= 1;
+                if left == 0 { Poll::Ready(needed) } else { Poll::Pending }
+            })
+        });
+        let mut all = std::pin::pin!(join_all(futures.collect()));
+        let mut cx = Context::from_waker(Waker::noop());
+        let outputs = loop {
+            polls += 1;
+            if let Poll::Ready(outputs) = all.as_mut().poll(&mut cx) {
+                break outputs;
+            }
+        };
+        assert_eq!((polls, outputs), (3, vec![1, 2, 3]));
     }
 }

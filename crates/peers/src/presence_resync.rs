@@ -18,10 +18,9 @@ use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 
 use base::lock::LeafMutex;
-use base::spawn::{BoxFuture, yield_now};
+use base::spawn::{BoxFuture, join_all, yield_now};
 use cluster::{Claim, Envelope, EnvelopeClass, EnvelopeKind, NodeId, RefusalReason};
 use jid::Jid;
 use store::{AddressId, StoreError, Subscription};
@@ -44,19 +43,9 @@ async fn run_in_groups<'a>(
     work: impl Fn(&'a Arc<Account>) -> BoxFuture<'a, ()>,
 ) {
     for group in accounts.chunks(MAX_CONCURRENT_READS) {
-        join_all(group.iter().map(&work)).await;
+        join_all(group.iter().map(&work).collect()).await;
         yield_now().await;
     }
-}
-
-/// Runs all of these to their ends.
-async fn join_all<'a>(futures: impl Iterator<Item = BoxFuture<'a, ()>>) {
-    let mut futures: Vec<BoxFuture<'a, ()>> = futures.collect();
-    poll_fn(|cx| {
-        futures.retain_mut(|future| future.as_mut().poll(cx).is_pending());
-        if futures.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }
 
 /// Whether a pass over all accounts is running. What happens meanwhile repeats it once.
@@ -458,24 +447,6 @@ impl ClusteredNode<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn futures_that_join_all_end_together() {
-        let mut first = 0;
-        let futures = (1..=3).map(|polls| {
-            let mut left = polls;
-            Box::pin(poll_fn(move |_| {
-                left -= 1;
-                if left == 0 { Poll::Ready(()) } else { Poll::Pending }
-            })) as BoxFuture<'_, ()>
-        });
-        let mut all = std::pin::pin!(join_all(futures));
-        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-        while all.as_mut().poll(&mut cx).is_pending() {
-            first += 1;
-        }
-        assert_eq!(first, 2);
-    }
 
     #[test]
     fn what_happens_during_a_pass_over_all_accounts_causes_one_more() {

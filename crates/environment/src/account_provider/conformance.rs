@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use base::Secret;
-use base::spawn::BoxFuture;
+use base::spawn::{BoxFuture, join_all};
 use jid::Jid;
 
 use super::{AccountProvider, PasswordCheck, ProviderErrorKind, TokenCheck};
@@ -460,7 +460,7 @@ async fn concurrent_calls_get_their_own_results(source: Arc<dyn ProviderSource>)
             Box::pin(async move { matches!(call.await.unwrap(), PasswordCheck::Valid(_)) == right });
         call
     });
-    assert_eq!(join(calls.collect()).await, [true; 24]);
+    assert_eq!(join_all(calls.collect()).await, [true; 24]);
 }
 
 async fn calls_may_be_dropped(source: Arc<dyn ProviderSource>) {
@@ -480,23 +480,4 @@ async fn calls_may_be_dropped(source: Arc<dyn ProviderSource>) {
 
 async fn poll_once<T>(future: &mut BoxFuture<'_, T>) -> bool {
     std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await
-}
-
-/// The outputs of all futures, which run at the same time.
-async fn join<T: Unpin>(mut futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
-    let mut outputs: Vec<Option<T>> = futures.iter().map(|_| None).collect();
-    std::future::poll_fn(move |cx| {
-        for (future, output) in futures.iter_mut().zip(&mut outputs) {
-            if output.is_none()
-                && let Poll::Ready(done) = future.as_mut().poll(cx)
-            {
-                *output = Some(done);
-            }
-        }
-        if outputs.iter().all(Option::is_some) {
-            return Poll::Ready(outputs.iter_mut().filter_map(Option::take).collect());
-        }
-        Poll::Pending
-    })
-    .await
 }

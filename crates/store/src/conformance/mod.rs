@@ -90,12 +90,14 @@ mod vcards;
 storage_needs!(suite);
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use base::{BoxFuture, ManualClock};
 use jid::Jid;
+
+pub use base::spawn::join_all;
 
 use crate::{AddressId, Login, RosterItem, StoreError, Stores, Subscription};
 
@@ -122,27 +124,6 @@ pub fn block_on_ready<T>(future: impl Future<Output = T>) -> T {
         Poll::Ready(value) => value,
         Poll::Pending => panic!("the future waited"),
     }
-}
-
-/// Runs futures concurrently; the results are in their order.
-pub async fn join_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
-    let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(move |cx| {
-        let mut waiting = false;
-        for (future, result) in &mut futures {
-            if result.is_none() {
-                match Pin::as_mut(future).poll(cx) {
-                    Poll::Ready(value) => *result = Some(value),
-                    Poll::Pending => waiting = true,
-                }
-            }
-        }
-        if waiting {
-            return Poll::Pending;
-        }
-        Poll::Ready(futures.iter_mut().filter_map(|(_, result)| result.take()).collect())
-    })
-    .await
 }
 
 /// Parses a valid address.
