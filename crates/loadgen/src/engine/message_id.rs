@@ -35,6 +35,17 @@ pub(crate) fn hex(value: u64, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends a class and its fields in hexadecimal.
+pub(crate) fn write_fields<const N: usize>(class: u8, fields: [u64; N], out: &mut Vec<u8>) {
+    out.push(class);
+    for (index, field) in fields.into_iter().enumerate() {
+        if index > 0 {
+            out.push(b'-');
+        }
+        hex(field, out);
+    }
+}
+
 /// Reads hexadecimal up to `end`, at most 16 digits.
 pub(crate) fn unhex(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 16 {
@@ -55,7 +66,6 @@ pub(crate) fn unhex(text: &[u8]) -> Option<u64> {
 impl MessageId {
     /// Appends the `id`.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        out.push(self.class);
         let fields = [
             u64::from(self.run),
             u64::from(self.worker),
@@ -64,12 +74,7 @@ impl MessageId {
             u64::from(self.target),
             self.due,
         ];
-        for (index, field) in fields.into_iter().enumerate() {
-            if index > 0 {
-                out.push(b'-');
-            }
-            hex(field, out);
-        }
+        write_fields(self.class, fields, out);
     }
 
     /// Parses an `id`; `None` if it is not one of this run.

@@ -4,7 +4,7 @@
 //! Messages are numbered for each room and sending worker; `room` is the hash of the room's address, so that a copy needs
 //! no comparison of addresses.
 
-use super::message_id::{hex, unhex};
+use super::message_id::{unhex, write_fields};
 
 /// Content of such an `id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,6 @@ pub(crate) struct RoomMessageId {
 impl RoomMessageId {
     /// Appends the `id`.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        out.push(self.class);
         let fields = [
             u64::from(self.run),
             u64::from(self.worker),
@@ -37,12 +36,7 @@ impl RoomMessageId {
             self.due,
             self.room,
         ];
-        for (index, field) in fields.into_iter().enumerate() {
-            if index > 0 {
-                out.push(b'-');
-            }
-            hex(field, out);
-        }
+        write_fields(self.class, fields, out);
     }
 
     /// Parses an `id`; `None` if it is not one of this run and class.
