@@ -24,6 +24,7 @@ mod field;
 mod input;
 pub mod log_buffer;
 mod output;
+pub mod paging;
 pub mod password_policy;
 mod scope;
 pub mod shutdown;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use feature_api::feature::{FeatureBuilder, FeatureDeclaration};
 use jid::Jid;
 use store::StoreError;
+use throng_commands::paging::{AFTER, MAX_ITEMS, MAX_PAGE, NEXT};
 use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
     CommandOutput, OutputRow, OutputValue, RegisterCommands, TokenScope,
@@ -17,26 +18,11 @@ use crate::room_ownership::is_owned_elsewhere;
 use crate::room_task::RoomInput;
 use crate::service::RoomService;
 
-/// Limit of rooms per page.
-const MAX_PAGE: u32 = 1_000;
-
 /// All commands.
 pub(crate) static COMMANDS: &[&dyn FeatureDeclaration] = &[&LIST, &OCCUPANTS, &CREATE, &DESTROY];
 
 const ROOM: CommandField =
     CommandField::new("room", "x-room", "The address of the room", CommandFieldKind::Jid).required();
-const MAX_ITEMS: CommandField = CommandField::new(
-    "max-items",
-    "x-max-items",
-    "Maximum number of items to show",
-    CommandFieldKind::Count(MAX_PAGE, &[25, 50, 100, 200]),
-)
-.default("100");
-const AFTER: CommandField = CommandField::new("after", "x-after", "Start after", CommandFieldKind::Text)
-    .doc("The `next` of the previous page.");
-static NEXT: CommandField =
-    CommandField::new("next", "x-next", "Start of the next page", CommandFieldKind::Text)
-        .doc("Absent on the last page.");
 
 const ROOM_COLUMNS: &[CommandField] = &[
     CommandField::new("jid", "jid", "Address", CommandFieldKind::Jid),

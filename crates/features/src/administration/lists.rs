@@ -14,6 +14,7 @@ use feature_api::feature::FeatureBuilder;
 use jid::Jid;
 use store::Page;
 use throng_commands::cluster_admin::online_users::{count_online_users, online_users};
+use throng_commands::paging::{AFTER, MAX_PAGE, NEXT};
 use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
     CommandOutput, OutputValue, RegisterCommands,
@@ -22,9 +23,7 @@ use throng_core::router::OnlineFilter;
 
 use super::{FORM_TYPE, MISSING, name_missing, node};
 
-/// Limit of users per page.
-const MAX_PAGE: u32 = 1_000;
-
+/// As [`throng_commands::paging::MAX_ITEMS`], with the name and the options of XEP-0133.
 const MAX_ITEMS: CommandField = CommandField::new(
     "max-items",
     "max_items",
@@ -32,12 +31,6 @@ const MAX_ITEMS: CommandField = CommandField::new(
     CommandFieldKind::Count(MAX_PAGE, &[25, 50, 75, 100, 150, 200]),
 )
 .default("100");
-pub(super) const AFTER: CommandField =
-    CommandField::new("after", "x-after", "Start after", CommandFieldKind::Text)
-        .doc("The `next` of the previous page.");
-pub(super) static NEXT: CommandField =
-    CommandField::new("next", "x-next", "Start of the next page", CommandFieldKind::Text)
-        .doc("Absent on the last page.");
 
 macro_rules! number {
     (

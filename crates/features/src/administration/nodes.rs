@@ -3,29 +3,20 @@
 use feature_api::feature::FeatureBuilder;
 use stanza::payload::datetime::format_utc;
 use throng_commands::cluster_admin::NodeSelection;
-use throng_commands::cluster_admin::sessions::{
-    MAX_PAGE, SessionQuery, SessionRecord, parse_cursor, sessions,
-};
+use throng_commands::cluster_admin::sessions::{SessionQuery, SessionRecord, parse_cursor, sessions};
 use throng_commands::cluster_admin::summary::{NodeSummary, summaries};
+use throng_commands::paging::{AFTER, MAX_ITEMS, NEXT};
 use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
     CommandOutput, OutputRow, OutputValue, RegisterCommands,
 };
 
-use super::lists::{AFTER, NEXT};
 use super::{MISSING, check_local_account, name_missing};
 
 const USER: CommandField =
     CommandField::new("user", "x-user", "Only sessions of this account", CommandFieldKind::Jid);
 const NODE: CommandField =
     CommandField::new("node", "x-node", "Only sessions of this node", CommandFieldKind::Text);
-const MAX_ITEMS: CommandField = CommandField::new(
-    "max-items",
-    "x-max-items",
-    "Maximum number of items to show",
-    CommandFieldKind::Count(MAX_PAGE, &[25, 50, 100, 200]),
-)
-.default("100");
 
 const SESSION_COLUMNS: &[CommandField] = &[
     CommandField::new("jid", "jid", "Address", CommandFieldKind::Jid),
