@@ -162,6 +162,9 @@ pub(super) fn answers_for(account: &Account, stanza: &SharedStanza) -> bool {
 
 /// The number of this message in the store, if it was read from there.
 pub(super) fn stored_number(account: &Account, stanza: &SharedStanza) -> Option<u64> {
+    if !has_copies(account) {
+        return None;
+    }
     let id = stanza_id(stanza, account.jid.as_ref())?;
     account.with(|state| {
         let copies = state.extension::<MessageCopies>()?;
@@ -231,9 +234,6 @@ impl ClusteredNode<'_> {
         stanza: &SharedStanza,
         number: u64,
     ) -> (bool, Option<AttachedReceipt>) {
-        if !has_copies(account) {
-            return (false, None);
-        }
         match stored_number(account, stanza) {
             // A session that has ended had read it: it must be read again.
             Some(earlier) if earlier == number => (false, None),
