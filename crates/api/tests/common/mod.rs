@@ -150,7 +150,17 @@ impl<'a> ApiRequest<'a> {
     }
 
     pub async fn send_to(self, fixture: &ApiFixture) -> ApiReply {
-        self.send_to_router(&fixture.router).await
+        let mut answer = std::pin::pin!(self.send_to_router(&fixture.router));
+        std::future::poll_fn(|cx| {
+            let polled = answer.as_mut().poll(cx);
+            if polled.is_pending() {
+                // It may wait for a task of the node, such as that of a room.
+                fixture.engine.run_tasks();
+                cx.waker().wake_by_ref();
+            }
+            polled
+        })
+        .await
     }
 
     pub async fn send_to_router(self, router: &Router) -> ApiReply {
