@@ -193,7 +193,11 @@ fn ten_nodes_that_start_together_migrate_once() {
         let url = server.url(&name);
         assert_eq!(inspect(&url, None).await.unwrap(), DatabaseState::Missing);
         let nodes = join_all((0..10).map(|_| open(&url)).collect()).await;
-        assert_eq!(inspect(&url, None).await.unwrap(), DatabaseState::Schema { version: 5, newest: 5 });
+        let state = inspect(&url, None).await.unwrap();
+        assert!(
+            matches!(state, DatabaseState::Schema { version, newest } if version == newest),
+            "{state:?}"
+        );
         let ann = account(&nodes[0].stores(), "ann").await;
         for node in &nodes {
             let found = node.stores().accounts.get(jid("ann@example.org").as_ref()).await.unwrap().unwrap();

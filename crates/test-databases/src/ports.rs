@@ -1,19 +1,24 @@
 //! Free loopback ports for the servers of a test.
 //!
-//! They are below the range from which the system takes ports of outgoing connections (32 768 and above on Linux): a connection
-//! of another test would otherwise take a port between the choice and the start of the server, or while a server restarts.
-//! For the same reason each process has blocks of ports of its own, by locked files in the temporary directory: test programs
-//! run at the same time. The system releases the lock at the end of the process.
+//! An outgoing connection of another test must not take a port between the choice and the start of the server, or while a server
+//! restarts. The process therefore keeps a socket bound to each chosen port. It does not listen and has `SO_REUSEADDR`, so a
+//! server with this option can listen there, but Linux selects the port neither for an outgoing connection nor for port 0.
+//!
+//! Each process has blocks of ports of its own, by locked files in the temporary directory: test programs run at the same time.
+//! The system releases the lock at the end of the process.
 //!
 //! # Pitfalls
 //!
-//! A port was free when it was chosen; a program that listens on a fixed port may take it before the server does.
+//! A program that listens on a fixed port may take a chosen port before the server does. The bound sockets have no effect in
+//! other network namespaces.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Mutex;
+
+use socket2::{Domain, Socket, Type};
 
 const FIRST: u16 = 10_240;
 /// Ports of a block.
@@ -24,9 +29,12 @@ const BLOCKS: u16 = 110;
 struct PortBlocks {
     locks: Vec<File>,
     unused: Range<u16>,
+    /// One for each chosen port.
+    bound: Vec<Socket>,
 }
 
-static OWN: Mutex<PortBlocks> = Mutex::new(PortBlocks { locks: Vec::new(), unused: 0..0 });
+static OWN: Mutex<PortBlocks> =
+    Mutex::new(PortBlocks { locks: Vec::new(), unused: 0..0, bound: Vec::new() });
 
 /// `N` different ports. This process does not choose them again, and no other one does while this one lives.
 ///
@@ -38,8 +46,12 @@ pub fn free<const N: usize>() -> [u16; N] {
     [(); N].map(|()| {
         loop {
             match own.unused.next() {
-                Some(port) if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() => return port,
-                Some(_) => {}
+                Some(port) => {
+                    if let Some(socket) = bind(port) {
+                        own.bound.push(socket);
+                        return port;
+                    }
+                }
                 None => {
                     let (lock, ports) = lock_block().expect("a block of ports that no other process has");
                     own.locks.push(lock);
@@ -48,6 +60,14 @@ pub fn free<const N: usize>() -> [u16; N] {
             }
         }
     })
+}
+
+/// A socket that is bound to the port and does not listen, if nothing else uses the port.
+fn bind(port: u16) -> Option<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
+    socket.set_reuse_address(true).ok()?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()).ok()?;
+    Some(socket)
 }
 
 /// A block that no other process has, and its lock.
@@ -72,15 +92,33 @@ fn lock_block() -> Option<(File, Range<u16>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
 
     #[test]
-    fn ports_are_different_and_below_those_of_outgoing_connections() {
+    fn ports_are_different() {
         let mut all: Vec<u16> = (0..100).flat_map(|_| free::<3>()).collect();
-        assert!(all.iter().all(|port| (10_240..32_768).contains(port)), "{all:?}");
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 300);
+    }
+
+    #[test]
+    fn a_server_can_listen_and_restart_on_a_chosen_port_and_nothing_else_gets_it() {
+        let [port] = free();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        for _ in 0..2 {
+            let server = TcpListener::bind(address).unwrap();
+            assert!(bind(port).is_none(), "a port with a listener is in use");
+            let client = TcpStream::connect(address).unwrap();
+            // The server closes first, so that its side of the connection waits for late packets at the restart.
+            drop(server.accept().unwrap());
+            drop(client);
+        }
+        // Not even a connection that asks for this port without SO_REUSEADDR.
+        let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        assert!(client.bind(&address.into()).is_err());
     }
 
     #[test]
