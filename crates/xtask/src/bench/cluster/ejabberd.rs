@@ -59,6 +59,10 @@ pub(super) fn measure(
             };
             let run = load.measure_cpu(&measured).with_context(|| format!("{count} nodes of ejabberd"))?;
             print_progress(&format!("round {round}, {count} nodes of ejabberd: {run}"));
+            let faults = run.faults();
+            if !faults.is_empty() {
+                print_progress(&format!("round {round}, {count} nodes of ejabberd: {}", faults.join(", ")));
+            }
             runs.push(run);
         }
     }

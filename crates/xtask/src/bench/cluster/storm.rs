@@ -4,8 +4,10 @@
 //! the traffic of `tigase-500k`, stream management. When all have arrived and some time has passed, the first node is killed. Its clients
 //! notice it at once, and connect to the others, which accept them at `[limits] accepted_connections_per_second`.
 //!
-//! *The others* are the clients of the nodes that live: reported is the highest p99 in any second of a message between two clients of one node,
-//! before the kill and after it. Messages between nodes include those to clients that are not back yet, which wait for them.
+//! *The others* are the clients of the nodes that live: reported is p99 of a message between two clients of one node from the kill until
+//! the last client is back, as an upper bound: the value that at most a hundredth of these messages would exceed if every slower message
+//! of the whole run were one of them. Beside it is the highest p99 in any second, which with about a hundred messages a second is nearly the
+//! slowest message. Messages between nodes include those to clients that are not back yet, which wait for them.
 //!
 //! Not measured: TLS, rosters, nodes on several machines.
 //!
@@ -42,7 +44,9 @@ pub(crate) struct StormArgs {
     #[arg(long, default_value_t = 800, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
     /// `[limits] accepted_connections_per_second` of each node.
-    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    ///
+    /// The default of the program, 1 000, is for a node that has a machine. Here four nodes share two cores with the generator.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     accepted: u32,
     /// Keep the folder with configurations, logs and reports.
     #[arg(long)]
@@ -54,7 +58,7 @@ const SETTLE: u32 = 40;
 const BEFORE: u32 = 20;
 const AFTER: u32 = 60;
 
-/// Highest p99 of a message between clients of one living node, in milliseconds.
+/// p99 of a message between clients of one living node, in milliseconds.
 const BUDGET_MS: f64 = 100.0;
 
 /// Measures and reports.
@@ -84,21 +88,18 @@ pub(crate) fn run(args: &StormArgs, report: &mut BenchReport) -> Result<()> {
     let (before, after) = (killed - BEFORE..killed, killed..killed + AFTER);
     let total = |name: &str| run["totals"]["counters"][name]["total"].as_f64().unwrap_or(0.0);
     report.info("storm.clients", f64::from(args.clients), "clients");
-    report.info(
-        "storm.returned",
-        last_with(seconds, &after, "logins").map_or(0.0, |at| f64::from(at - killed)),
-        "s",
-    );
+    let returned = last_with(seconds, &after, "logins").map_or(0, |at| at - killed);
+    report.info("storm.returned", f64::from(returned), "s");
     report.info("storm.logins", sum(seconds, &after, "logins"), "logins");
+    let storm = killed..killed + returned + 1;
+    let all = &run["totals"]["timings"]["message_same_node"]["histogram"]["buckets"];
+    let p99 = p99_bound(all, count(seconds, &storm, "message_same_node"))?;
+    report.check("storm.same_node.p99", p99, "ms", BUDGET_MS);
     for (name, range) in [("before", &before), ("after", &after)] {
-        let same = highest_p99(seconds, range, "message_same_node");
-        if name == "after" {
-            report.check(format!("storm.{name}.same_node.p99"), same, "ms", BUDGET_MS);
-        } else {
-            report.info(format!("storm.{name}.same_node.p99"), same, "ms");
+        for kind in ["same_node", "cross_node"] {
+            let highest = highest_p99(seconds, range, &format!("message_{kind}"));
+            report.info(format!("storm.{name}.{kind}.highest_p99"), highest, "ms");
         }
-        let cross = highest_p99(seconds, range, "message_cross_node");
-        report.info(format!("storm.{name}.cross_node.p99"), cross, "ms");
     }
     report.check("storm.messages_acknowledged_lost", total("messages_acknowledged_lost"), "messages", 0.0);
     report.info("storm.messages_duplicate", total("messages_duplicate"), "messages");
@@ -116,6 +117,25 @@ fn highest_p99(seconds: &[Value], range: &Range<u32>, timing: &str) -> f64 {
     seconds_in(seconds, range).filter_map(p99).fold(0.0, f64::max) / 1e3
 }
 
+/// Upper bound of p99, in milliseconds, of `count` values that are among those of a histogram of pairs (microseconds, values).
+fn p99_bound(histogram: &Value, count: u64) -> Result<f64> {
+    let buckets = histogram.as_array().context("the report has no histogram")?;
+    let pair = |bucket: &Value| Some((bucket[0].as_u64()?, bucket[1].as_u64()?));
+    let mut above = 0;
+    for (value, values) in buckets.iter().rev().filter_map(pair) {
+        above += values;
+        if above > count / 100 {
+            #[allow(clippy::cast_precision_loss)]
+            return Ok(value as f64 / 1e3);
+        }
+    }
+    anyhow::bail!("the histogram has fewer values than its part")
+}
+
+fn count(seconds: &[Value], range: &Range<u32>, timing: &str) -> u64 {
+    seconds_in(seconds, range).filter_map(|(_, second)| second["timings"][timing]["count"].as_u64()).sum()
+}
+
 fn sum(seconds: &[Value], range: &Range<u32>, counter: &str) -> f64 {
     seconds_in(seconds, range).filter_map(|(_, second)| second["counters"][counter].as_f64()).sum()
 }
@@ -130,17 +150,28 @@ fn last_with(seconds: &[Value], range: &Range<u32>, counter: &str) -> Option<u32
 
 #[cfg(test)]
 mod tests {
-    use super::{highest_p99, last_with, sum};
+    use super::{count, highest_p99, last_with, p99_bound, sum};
     use serde_json::json;
 
     #[test]
     fn only_the_seconds_of_the_range_are_read() {
-        let second = |at: u32| json!({ "at": at, "counters": { "logins": at % 3 }, "timings": { "m": { "p99": at * 1_000 } } });
+        let second = |at: u32| json!({ "at": at, "counters": { "logins": at % 3 }, "timings": { "m": { "p99": at * 1_000, "count": at } } });
         let seconds: Vec<_> = (0..10).map(second).collect();
         assert!((highest_p99(&seconds, &(2..5), "m") - 4.0).abs() < 1e-9);
         assert!((highest_p99(&seconds, &(2..5), "other")).abs() < 1e-9);
         assert!((sum(&seconds, &(2..5), "logins") - 3.0).abs() < 1e-9);
         assert_eq!(last_with(&seconds, &(2..4), "logins"), Some(2));
         assert_eq!(last_with(&seconds, &(3..4), "logins"), None);
+        assert_eq!(count(&seconds, &(2..5), "m"), 9);
+    }
+
+    #[test]
+    fn p99_of_a_part_is_bounded_as_if_it_had_the_slowest_values() {
+        let histogram = json!([[1_000, 500], [50_000, 2], [90_000, 1], [200_000, 2]]);
+        assert!((p99_bound(&histogram, 199).unwrap() - 200.0).abs() < 1e-9);
+        assert!((p99_bound(&histogram, 200).unwrap() - 90.0).abs() < 1e-9);
+        assert!((p99_bound(&histogram, 300).unwrap() - 50.0).abs() < 1e-9);
+        assert!((p99_bound(&histogram, 505).unwrap() - 1.0).abs() < 1e-9);
+        assert!(p99_bound(&histogram, 60_000).is_err());
     }
 }
