@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 
+use super::bytecode::{Instruction, Pc};
 use super::event_loop::WorkerEngine;
 use super::slot::UserSlot;
 use super::virtual_user::{APPEARING, AVAILABLE, CLOSED, NOBODY, SESSION_OPEN, UnackedStanza, WaitState};
@@ -69,6 +70,9 @@ impl WorkerEngine<'_> {
         extra.frames.clear();
         self.keep_online(slot);
         self.end_stays(slot);
+        if kind == NOT_RESUMED && self.bind_in_place_of_resumption(slot) {
+            return true;
+        }
         self.drop_socket(slot);
         let random = self.rng.below(u32::MAX);
         let user = &mut self.users[slot];
@@ -84,6 +88,36 @@ impl WorkerEngine<'_> {
         user.set(CLOSED | SESSION_OPEN, false);
         let pause = if attempts == 1 { 0 } else { u64::from(self.rng.below(PAUSE_US)) };
         self.sleep_from(slot, now_us(), pause, WaitState::Pause);
+        true
+    }
+
+    /// Continues a stream whose resumption was refused with the bind step of the session, as clients do (XEP-0198, section 5: the
+    /// client may bind on the same stream). Returns false if the session does not begin with such a login.
+    fn bind_in_place_of_resumption(&mut self, slot: UserSlot) -> bool {
+        let user = &mut self.users[slot];
+        let is_first_login = |op: &&Instruction<'_>| {
+            matches!(
+                op,
+                Instruction::LoginBegin
+                    | Instruction::Connect
+                    | Instruction::StartTls
+                    | Instruction::Authenticate { .. }
+                    | Instruction::Bind { .. }
+            )
+        };
+        let mut login = user.program(&self.programs).ops.iter().take_while(is_first_login);
+        let bind = login.position(|op| matches!(op, Instruction::Bind { unless_bound: false, .. }));
+        let Some(bind) = bind.and_then(|at| Pc::try_from(at).ok()).filter(|_| user.is_open()) else {
+            return false;
+        };
+        if user.wait == WaitState::Barrier {
+            self.waiting -= 1;
+        }
+        let user = &mut self.users[slot];
+        user.pc = bind;
+        user.login().resuming = false;
+        user.set(CLOSED | SESSION_OPEN, false);
+        self.resume_program(slot, now_us());
         true
     }
 

@@ -63,6 +63,8 @@ fn every_message_of_a_run_with_failures_is_accounted_for() {
     assert_eq!((truth.closed, outcome.count(Counter::SessionsReplaced)), (5, 5), "{:?}", outcome.errors);
     assert_eq!((outcome.count(Counter::SessionsLost), outcome.count(Counter::LoginErrors)), (5, 0));
     assert_eq!((outcome.count(Counter::Logins), outcome.count(Counter::UsersFinished)), (25, 20));
+    // Users whose resumption is refused bind on the same stream.
+    assert_eq!(outcome.count(Counter::Connections), 25);
     let last = &outcome.finals[0];
     let sent = outcome.count(Counter::MessagesSent);
     assert_eq!(last.numbered.iter().map(|count| u64::from(*count)).sum::<u64>(), sent);
