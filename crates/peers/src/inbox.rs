@@ -23,7 +23,7 @@ use crate::ClusteredNode;
 use crate::envelope_kinds::{
     COPY, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_REQUEST_END, FORWARDED_RESPONSE, MESSAGE_STORED,
     NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER,
-    PUSH, RESYNC, SERVICE_STANZA, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE, SESSION_TAIL,
+    PUSH, RESYNC, SERVICE_STANZA, SESSION_OFFER, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE, SESSION_TAIL,
     SESSION_TAKEN, USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
@@ -153,6 +153,7 @@ impl ClusteredNode<'_> {
                 is_valid
             }
             FORWARDED_PRESENCE => self.on_forwarded_presence(envelope),
+            SESSION_OFFER => self.on_session_offer(envelope),
             SESSION_REQUEST => self.on_session_request(from, envelope),
             SESSION_REFUSAL => self.on_session_refusal(from, &envelope.bytes),
             SESSION_TAKEN => self.on_session_taken(from, &envelope.bytes),
@@ -248,6 +249,7 @@ impl Inbox for ClusterInbox {
             | NOTICES_MISSED
             | USAGE_REPORT
             | RESYNC
+            | SESSION_OFFER
             | SESSION_REQUEST
             | SESSION_REFUSAL
             | SESSION_TAKEN
@@ -291,7 +293,7 @@ impl Inbox for ClusterInbox {
     fn on_membership_change(&self, change: MembershipChange) {
         let Some(node) = ClusteredNode::of(&self.0) else { return };
         match change {
-            MembershipChange::Joined(Member { node, epoch, version }) => {
+            MembershipChange::Joined(Member { node, epoch, version, .. }) => {
                 tracing::info!(%node, epoch, version, "a node joined the cluster");
             }
             MembershipChange::Left { node: left, claims, orderly } => {

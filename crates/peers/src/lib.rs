@@ -43,7 +43,7 @@ mod presence_of_account;
 mod presence_resync;
 mod routing;
 mod service_stanzas;
-mod session_transfer;
+pub mod session_transfer;
 mod usage_reports;
 
 use routing::{ClusteredNode, OwnedClusteredNode};

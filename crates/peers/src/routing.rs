@@ -50,6 +50,10 @@ impl<'a> ClusteredNode<'a> {
         Some(router.on(node))
     }
 
+    pub(crate) fn arc(&self) -> &'a Arc<Node> {
+        self.node
+    }
+
     pub(crate) fn owned(&self) -> OwnedClusteredNode {
         OwnedClusteredNode { node: self.node.clone(), state: self.state.clone() }
     }

@@ -18,6 +18,7 @@ pub mod c2s;
 mod closing;
 pub mod context;
 mod detached;
+mod drained;
 mod negotiate;
 mod session_io;
 mod stream_management;
@@ -25,6 +26,7 @@ mod unfinished;
 
 pub use bosh_forwarding::connect_bosh_sessions;
 pub use c2s::C2sConnection;
+pub use drained::{announce_drain, take_offered_sessions};
 pub use context::{
     AuthPolicy, C2sContext, ImportedKeyShapes, NegotiationPolicy, TlsPolicy, set_stanza_limits,
 };
