@@ -1,6 +1,6 @@
 //! Clusters of real processes on one PostgreSQL and one NATS server: conversations across nodes, a node that is killed, one that
 //! leaves, NATS that is gone for a while, and the API of one node about all of them; a drain (`drain`), NATS with TLS and credentials
-//! (`nats_security`).
+//! (`nats_security`), and the console of one node (`console`).
 //!
 //! # Pitfalls
 //!
@@ -13,6 +13,7 @@
     reason = "the lints exempt functions marked as tests, not what those call"
 )]
 
+mod console;
 mod drain;
 mod nats_security;
 
@@ -52,7 +53,7 @@ impl Cluster {
             let [clients, http] = ports::free();
             let node = NodeProcess::new(&format!("cluster-{test}-{number}"));
             node.configure(&format!(
-                "hosts = ['{DOMAIN}']\ndata_dir = 'data'\n[auth]\nscram_iterations = 4096\n\
+                "hosts = ['{DOMAIN}']\nadmins = ['admin@{DOMAIN}']\ndata_dir = 'data'\n[auth]\nscram_iterations = 4096\n\
                  [storage]\nurl = '{}'\n[cluster]\nnats = ['{}']\nnode = 'node-{number}'\n{settings}\
                  [limits]\nnew_connections_per_second = 0\n\
                  [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{clients}'\ntls = 'off'\n\
