@@ -16,9 +16,11 @@ use cluster::{
 use throng_core::Node;
 use throng_core::receipt::Receipts;
 use throng_core::router::multicast::MULTICAST;
+use throng_core::SharedStanza;
 use throng_core::router::{HandedOver, RoutingOutcome, RoutingWork, StanzaOrigin};
 
 use super::home::read_stanza;
+use super::message_copies;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{
     COPY, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_REQUEST_END, FORWARDED_RESPONSE, MESSAGE_STORED,
@@ -112,10 +114,29 @@ impl ClusteredNode<'_> {
         let node = self.owned();
         let settled = async move {
             let node = &node.view();
+            let stanzas: Vec<_> = receipts.0.iter().map(|attached| attached.stanza.clone()).collect();
             node.settle_receipts(receipts).await;
+            if let Some(delivered) = stanzas.iter().find(|stanza| stanza.is_delivery_confirmed()) {
+                node.note_delivered(&envelope, delivered);
+            }
             settle(node, from, &envelope, result);
         };
         self.spawner.spawn("routing", Box::pin(settled));
+    }
+
+    /// A client has taken the message of an envelope.
+    fn note_delivered(&self, envelope: &Envelope, stanza: &SharedStanza) {
+        let [recipient] = &envelope.recipients[..] else { return };
+        let id = match envelope.header.stanza_id {
+            Some(id) => Some(id.to_text()),
+            // Its chain has run, so it is in the stanza.
+            None => self
+                .find_account(recipient)
+                .and_then(|account| message_copies::stanza_id(stanza, account.jid.as_ref())),
+        };
+        if let Some(id) = id {
+            self.state.delivered.record((recipient_hash(self, recipient), id));
+        }
     }
 
     /// Handles an envelope that contains no stanza to route. False if its octets do not fit its kind.
@@ -209,6 +230,13 @@ impl ClusteredNode<'_> {
     }
 }
 
+fn recipient_hash(node: &Node, recipient: &Recipient) -> u64 {
+    match recipient {
+        Recipient::Address(jid) => node.routing_table.hash(jid.as_ref()),
+        Recipient::Account(reference) | Recipient::Session(reference, _) => reference.hash,
+    }
+}
+
 /// Reports the result to the sender's node. If that node is gone, this one handles the refused recipients.
 pub(super) fn settle(node: &ClusteredNode<'_>, from: NodeId, envelope: &Envelope, result: HandoverResult) {
     let ticket = envelope.ticket();
@@ -225,11 +253,7 @@ impl Inbox for ClusterInbox {
         let Some(node) = ClusteredNode::of(&self.0) else { return };
         match envelope.header.kind {
             EnvelopeKind::RunChain | EnvelopeKind::ChainHasRun | COPY => {
-                let key = match envelope.recipients.first() {
-                    Some(Recipient::Address(jid)) => node.routing_table.hash(jid.as_ref()),
-                    Some(Recipient::Account(reference) | Recipient::Session(reference, _)) => reference.hash,
-                    None => 0,
-                };
+                let key = envelope.recipients.first().map_or(0, |recipient| recipient_hash(&node, recipient));
                 node.receive_in_lane(key, from, envelope);
             }
             MULTICAST => node.receive_multicast(from, envelope),

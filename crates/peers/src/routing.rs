@@ -258,6 +258,10 @@ impl PeerRouting for PeerRouter {
         self.on(node).recognise_copy_with_id(account, id)
     }
 
+    fn note_delivered(&self, account: &Account, stanza: &SharedStanza) {
+        self.0.note_delivered(account, stanza);
+    }
+
     fn invalidate(&self, node: &Arc<Node>, jid: JidRef<'_>, subject: InvalidationSubject) {
         self.on(node).invalidate_elsewhere(jid, subject);
     }
