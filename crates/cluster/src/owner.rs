@@ -31,7 +31,8 @@ mod tests {
     use super::*;
 
     fn members(names: &[&str]) -> Vec<Member> {
-        let member = |name: &&str| Member { node: NodeId::new(name).unwrap(), epoch: 0, version: 1, retires: false };
+        let member =
+            |name: &&str| Member { node: NodeId::new(name).unwrap(), epoch: 0, version: 1, retires: false };
         names.iter().map(member).collect()
     }
 

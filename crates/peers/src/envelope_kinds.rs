@@ -96,14 +96,33 @@ mod tests {
     #[test]
     fn the_number_of_a_kind_never_changes() {
         let kinds = [
-            COPY, PUSH, PRESENCE, PROBE, PROBE_ANSWER, MESSAGE_STORED, PRESENCE_REQUEST, NODE_QUERY,
-            NODE_QUERY_ANSWER, NOTICE, RESYNC, NOTICES_MISSED, SESSION_REQUEST, SESSION_REFUSAL, SESSION_STATE,
-            SESSION_TAKEN, SESSION_TAIL, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_RESPONSE,
-            FORWARDED_REQUEST_END, SERVICE_STANZA, USAGE_REPORT, SESSION_OFFER,
+            COPY,
+            PUSH,
+            PRESENCE,
+            PROBE,
+            PROBE_ANSWER,
+            MESSAGE_STORED,
+            PRESENCE_REQUEST,
+            NODE_QUERY,
+            NODE_QUERY_ANSWER,
+            NOTICE,
+            RESYNC,
+            NOTICES_MISSED,
+            SESSION_REQUEST,
+            SESSION_REFUSAL,
+            SESSION_STATE,
+            SESSION_TAKEN,
+            SESSION_TAIL,
+            FORWARDED_PRESENCE,
+            FORWARDED_REQUEST,
+            FORWARDED_RESPONSE,
+            FORWARDED_REQUEST_END,
+            SERVICE_STANZA,
+            USAGE_REPORT,
+            SESSION_OFFER,
         ];
-        let numbers = [
-            0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26,
-        ];
+        let numbers =
+            [0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26];
         assert_eq!(kinds, numbers.map(EnvelopeKind::Engine));
     }
 

@@ -14,9 +14,9 @@ use cluster::{
     Recipient, Ticket,
 };
 use throng_core::Node;
+use throng_core::SharedStanza;
 use throng_core::receipt::Receipts;
 use throng_core::router::multicast::MULTICAST;
-use throng_core::SharedStanza;
 use throng_core::router::{HandedOver, RoutingOutcome, RoutingWork, StanzaOrigin};
 
 use super::home::read_stanza;
@@ -25,8 +25,8 @@ use crate::ClusteredNode;
 use crate::envelope_kinds::{
     COPY, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_REQUEST_END, FORWARDED_RESPONSE, MESSAGE_STORED,
     NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER,
-    PUSH, RESYNC, SERVICE_STANZA, SESSION_OFFER, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE, SESSION_TAIL,
-    SESSION_TAKEN, USAGE_REPORT,
+    PUSH, RESYNC, SERVICE_STANZA, SESSION_OFFER, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE,
+    SESSION_TAIL, SESSION_TAKEN, USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]

@@ -74,7 +74,9 @@ fn other_nodes(node: &Node) -> Vec<NodeId> {
 async fn offer_sessions(node: &Arc<Node>, pace: &mut Pace) -> usize {
     let mut left = VecDeque::new();
     node.routing_table.for_each(|account| {
-        left.extend(account.sessions().into_iter().filter(|session| session.outbox.resumption_point().is_some()));
+        left.extend(
+            account.sessions().into_iter().filter(|session| session.outbox.resumption_point().is_some()),
+        );
     });
     let mut offered: Vec<(Arc<Session>, u32)> = Vec::new();
     let (mut turn, mut moved) = (0, 0);

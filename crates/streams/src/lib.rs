@@ -26,7 +26,7 @@ mod unfinished;
 
 pub use bosh_forwarding::connect_bosh_sessions;
 pub use c2s::C2sConnection;
-pub use drained::{announce_drain, take_offered_sessions};
 pub use context::{
     AuthPolicy, C2sContext, ImportedKeyShapes, NegotiationPolicy, TlsPolicy, set_stanza_limits,
 };
+pub use drained::{announce_drain, take_offered_sessions};

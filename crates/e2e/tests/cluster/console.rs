@@ -25,7 +25,10 @@ fn the_console_of_one_node_shows_both_and_ends_a_session_of_the_other() {
         .expect("node starts");
     let text = describe_output(&output);
     assert!(output.status.success(), "{}\n{text}", first.node.folder.display());
-    assert!(text.contains("ok a_session_of_the_other_node_is_found_and_ended"), "it stopped before the end: {text}");
+    assert!(
+        text.contains("ok a_session_of_the_other_node_is_found_and_ended"),
+        "it stopped before the end: {text}"
+    );
     juliet.read_to("policy-violation");
     romeo.send(&format!("<message to='romeo@{DOMAIN}' type='chat'><body>still here</body></message>"));
     romeo.read_to("<body>still here</body>");

@@ -49,7 +49,7 @@ fn a_session_that_is_offered_to_a_node_without_offers_stays_where_it_is() {
     test.nodes.settle();
     juliet.recv();
     let node = &test.nodes.node(0).node;
-    let account = node.routing_table.find(juliet.bare().as_ref()).expect("an account");
+    let account = node.routing_table.find(juliet.bare()).expect("an account");
     let session = account.session("balcony").expect("a session");
     refuse_kinds_of_the_engine(&test);
     assert!(offer_session(node, &session, Peer::id()), "it is sent");

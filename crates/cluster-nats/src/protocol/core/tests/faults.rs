@@ -214,10 +214,7 @@ fn nodes_of_two_versions_communicate_in_the_one_that_both_read() {
 /// Each release reads the versions of the release before: nodes are upgraded one after the other, and exchange what both know.
 #[test]
 fn a_rolling_upgrade_keeps_nodes_of_neighbouring_releases_together() {
-    let network = SimulatedNetwork::new(&["a", "b"], 1, Faults::default());
-    let nodes: Vec<Arc<dyn Cluster>> = SimulatedCluster(network.clone()).nodes();
-    let inboxes: Vec<_> = nodes.iter().map(InboxRecorder::attach).collect();
-    assert!(network.run(5_000, SimulatedNetwork::is_connected));
+    let Pair { network, nodes, inboxes } = connected_pair();
     // b is stopped, and comes back as the next release, which reads both.
     network.crash(name("b"));
     let upgraded = network.join(name("b"));
