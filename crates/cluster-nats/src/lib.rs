@@ -3,7 +3,7 @@
 //!
 //! * **Membership**: each node writes a record under its name every three seconds, which expires after ten, and watches the others'. A
 //!   node from which no message was received for ten seconds is gone; an idle one sends a message every three.
-//! * **Messages**: each node has a subject. What one node has for another within a millisecond, or 64 kB, is one message: envelopes,
+//! * **Messages**: each node has a subject. What one node has for another within some milliseconds is one message: envelopes,
 //!   changes of claims, receipts. They are numbered, acknowledged and sent again ([`protocol`]), so nothing is lost when NATS restarts or
 //!   drops messages.
 //! * **Directory**: claims travel in the same order as envelopes, because a node must know a claim before an envelope that follows
@@ -15,7 +15,7 @@
 //! * **Versions**: the record of a node states which versions of frames and envelopes it reads. Two nodes use the highest that both read.
 //!   What a version adds is written only to nodes that read it; a reader skips what it does not know ([`protocol`]).
 //!
-//! Not implemented: leases, which no contract has; envelopes between servers of NATS in different regions (gateways work, with their
+//! Not implemented: envelopes between servers of NATS in different regions (gateways work, with their
 //! latency).
 //!
 //! # Pitfalls

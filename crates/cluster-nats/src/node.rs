@@ -40,12 +40,16 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) wake: Notify,
     pub(crate) connected: AtomicBool,
+    /// NATS refused the credentials at the last attempt to connect.
+    pub(crate) refused: AtomicBool,
     /// Rises with each connection.
     pub(crate) connections: watch::Sender<u64>,
     /// When the record was written, in milliseconds of the clock; 0 before.
     pub(crate) record_written_at: AtomicU64,
     /// The record was written.
     pub(crate) announced: Notify,
+    /// The record must be written again now.
+    pub(crate) record_changed: Notify,
     /// Messages of this node to itself that arrived.
     pub(crate) echoes: watch::Sender<u64>,
     /// When the last one arrived, in milliseconds of the clock; 0 before.
@@ -85,6 +89,8 @@ pub struct NatsCluster(Arc<Shared>);
 pub struct NatsStatus {
     /// Connected to a NATS server.
     pub connected: bool,
+    /// NATS refuses the credentials of this node, or they have expired.
+    pub refused: bool,
     /// Another process has joined with the name of this node, so this one is no member until it is started again.
     pub superseded: bool,
     /// The record of this node is in the bucket of the members.
@@ -114,6 +120,7 @@ impl NatsStatus {
     pub fn problem(&self) -> Option<&'static str> {
         match () {
             () if self.superseded => Some("another process has the name of this node in the cluster"),
+            () if self.refused => Some("NATS refuses the credentials of this node"),
             () if !self.connected => Some("no connection to NATS"),
             () if !self.announced => Some("not announced in the cluster"),
             () if !self.reachable => Some("messages of NATS to this node do not arrive"),
@@ -141,9 +148,11 @@ impl NatsCluster {
             clock,
             wake: Notify::new(),
             connected: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             connections: watch::Sender::new(0),
             record_written_at: AtomicU64::new(0),
             announced: Notify::new(),
+            record_changed: Notify::new(),
             echoes: watch::Sender::new(0),
             echoed_at: AtomicU64::new(0),
             announcements: AtomicU64::new(0),
@@ -163,6 +172,7 @@ impl NatsCluster {
         let core = self.0.core.status();
         NatsStatus {
             connected: self.0.connected.load(Ordering::Acquire),
+            refused: self.0.refused.load(Ordering::Acquire),
             superseded: self.0.core.phase() == MembershipPhase::Superseded,
             announced: self.0.is_recent(&self.0.record_written_at),
             reachable: self.0.is_recent(&self.0.echoed_at),
@@ -236,6 +246,11 @@ impl Cluster for NatsCluster {
         let settled = self.0.core.settle(from, ticket, result);
         self.wake_if(settled == Some(true));
         settled.is_some()
+    }
+
+    fn retire(&self) {
+        self.0.core.retire();
+        self.0.record_changed.notify_one();
     }
 
     fn leave(&self) -> BoxFuture<'_, ()> {

@@ -79,6 +79,7 @@ rules! {
     an_envelope_is_settled_once,
     what_cannot_be_sent_comes_back,
     an_inbox_may_call_its_cluster,
+    a_member_that_retires_owns_nothing,
     leaving_is_polite,
 }
 
@@ -842,6 +843,22 @@ fn leaving_is_polite(lab: &dyn TestCluster) {
         assert_eq!(late.err().map(|refused| refused.reason), Some(RefusalReason::UnknownNode));
         let late = leaver.deliver(other.node(), test_envelope(leaver.node(), EnvelopeClass::Message, "late"));
         assert_eq!(late.err().map(|refused| refused.reason), Some(RefusalReason::UnknownNode));
+    }
+}
+
+/// A node that retires is an owner for no other node and for itself, and stays a member. Alone it owns everything.
+fn a_member_that_retires_owns_nothing(lab: &dyn TestCluster) {
+    let seats = attach_recorders(lab);
+    let Some(((retiring, _), others)) = seats.split_first() else { return };
+    retiring.retire();
+    let owns = |node: &Arc<dyn Cluster>| (0..64).any(|key| node.owner(key) == retiring.node());
+    assert_eq!(owns(retiring), others.is_empty(), "it knows it at once");
+    assert!(lab.run_until(&|| others.iter().all(|(other, _)| !owns(other))));
+    for (other, inbox) in others {
+        assert!(other.members().iter().any(|member| member.node == retiring.node()));
+        let envelope = test_envelope(retiring.node(), EnvelopeClass::Message, "still here");
+        assert!(retiring.deliver(other.node(), envelope).is_ok());
+        assert!(lab.run_until(&|| inbox.texts(retiring.node()) == ["still here"]));
     }
 }
 

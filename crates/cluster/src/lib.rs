@@ -39,9 +39,6 @@
 //! A single node pays for none of this: [`Cluster::is_single`] lets the engine skip hashing, claims and look-ups, and
 //! no call of [`SingleNode`] allocates except a refusal.
 //!
-//! Not implemented: leases for owned entities (rooms), which need the key-value bucket of the NATS
-//! implementation.
-//!
 //! # Pitfalls
 //!
 //! `deliver` to the own node is refused. The engine must search its routing table first; a loop through here
@@ -134,6 +131,10 @@ pub trait Cluster: Send + Sync {
         }
         owner::owner_among(&self.members(), key).unwrap_or_else(|| self.node())
     }
+
+    /// Announces that this node is about to leave: from then on it owns nothing ([`Cluster::owner`]) while another member can, and
+    /// is a member otherwise. Constant until the node joins again.
+    fn retire(&self) {}
 
     /// Leaves the cluster in an orderly way: hands over queued envelopes as far as possible, then the others
     /// remove this node immediately. Afterwards every envelope is refused.

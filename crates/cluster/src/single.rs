@@ -23,7 +23,10 @@ pub struct SingleNode {
 impl SingleNode {
     /// A cluster of this node only.
     pub fn new(node: NodeId) -> SingleNode {
-        SingleNode { member: Member { node, epoch: 0, version: Envelope::VERSION }, inbox: OnceLock::new() }
+        SingleNode {
+            member: Member { node, epoch: 0, version: Envelope::VERSION, retires: false },
+            inbox: OnceLock::new(),
+        }
     }
 }
 

@@ -108,6 +108,9 @@ impl Node {
         if messages.is_empty() {
             return;
         }
+        if let Some(peers) = self.peers() {
+            messages.iter().for_each(|message| peers.note_delivered(&session.account, message));
+        }
         let host = session.account.host();
         if let Some(backup) = &host.message_backup {
             backup.remove_backups(self, &session.account, messages);

@@ -132,6 +132,25 @@ impl TextClient {
     /// # Panics
     /// If the server does not answer as expected.
     pub fn scram(&mut self, hash: ScramHash, user: &str, password: &str) -> Result<(), String> {
+        self.prove(hash, user, password)?;
+        self.bind();
+        Ok(())
+    }
+
+    /// Authenticates, and reads the features of the new stream. No resource is bound.
+    ///
+    /// # Panics
+    /// If the server does not answer as expected, or refuses the user.
+    pub fn authenticated(port: u16, user: &str) -> TextClient {
+        let mut client = TextClient::connect(port, DOMAIN);
+        client.read_to("</stream:features>");
+        let hash = Mechanism::ScramSha256.hash().expect("a hash");
+        client.prove(hash, user, PASSWORD).expect("an account");
+        client.restart_stream();
+        client
+    }
+
+    fn prove(&mut self, hash: ScramHash, user: &str, password: &str) -> Result<(), String> {
         let mut scram = ScramClient::new(hash, Gs2::None, user, password);
         self.send_auth(hash.scram_name(), &scram.client_first());
         let challenge = self.read_sasl("</challenge>")?;
@@ -141,7 +160,6 @@ impl TextClient {
         let last = sasl::encoding::encode_additional_data(Some(&last));
         self.send(&format!("<response xmlns='{SASL}'>{last}</response>"));
         self.read_sasl("<success")?;
-        self.bind();
         Ok(())
     }
 
@@ -162,11 +180,16 @@ impl TextClient {
         ));
     }
 
-    /// Restarts the stream after `<success`, and binds a resource.
-    fn bind(&mut self) {
+    /// Restarts the stream after `<success`.
+    fn restart_stream(&mut self) {
         self.read_to(">");
         self.begin_stream();
         self.read_to("</stream:features>");
+    }
+
+    /// Restarts the stream after `<success`, and binds a resource.
+    fn bind(&mut self) {
+        self.restart_stream();
         self.send("<iq type='set' id='bind'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>");
         self.read_to("</iq>");
     }

@@ -31,6 +31,8 @@ pub(crate) const NOTICE: EnvelopeKind = EnvelopeKind::Engine(11);
 pub(crate) const RESYNC: EnvelopeKind = EnvelopeKind::Engine(12);
 /// A notice did not fit into the queue of the receiver.
 pub(crate) const NOTICES_MISSED: EnvelopeKind = EnvelopeKind::Engine(13);
+/// The receiver should request a session that the sender cannot keep.
+pub(crate) const SESSION_OFFER: EnvelopeKind = EnvelopeKind::Engine(26);
 /// What clients have used up of limits on the sender (`usage_reports.rs`).
 pub(crate) const USAGE_REPORT: EnvelopeKind = EnvelopeKind::Engine(24);
 /// A client wants to continue a stream that the receiver may hold.
@@ -71,6 +73,7 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         NOTICES_MISSED => "notices missed",
         USAGE_REPORT => "usage report",
         MULTICAST => "multicast",
+        SESSION_OFFER => "session offer",
         SESSION_REQUEST => "session request",
         SESSION_REFUSAL => "session refusal",
         SESSION_STATE => "session state",
@@ -89,6 +92,40 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
 mod tests {
     use super::*;
 
+    /// Nodes of two releases run side by side.
+    #[test]
+    fn the_number_of_a_kind_never_changes() {
+        let kinds = [
+            COPY,
+            PUSH,
+            PRESENCE,
+            PROBE,
+            PROBE_ANSWER,
+            MESSAGE_STORED,
+            PRESENCE_REQUEST,
+            NODE_QUERY,
+            NODE_QUERY_ANSWER,
+            NOTICE,
+            RESYNC,
+            NOTICES_MISSED,
+            SESSION_REQUEST,
+            SESSION_REFUSAL,
+            SESSION_STATE,
+            SESSION_TAKEN,
+            SESSION_TAIL,
+            FORWARDED_PRESENCE,
+            FORWARDED_REQUEST,
+            FORWARDED_RESPONSE,
+            FORWARDED_REQUEST_END,
+            SERVICE_STANZA,
+            USAGE_REPORT,
+            SESSION_OFFER,
+        ];
+        let numbers =
+            [0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26];
+        assert_eq!(kinds, numbers.map(EnvelopeKind::Engine));
+    }
+
     #[test]
     fn each_kind_of_the_engine_has_a_number_and_a_name_of_its_own() {
         let kinds = [
@@ -106,6 +143,7 @@ mod tests {
             NOTICES_MISSED,
             USAGE_REPORT,
             MULTICAST,
+            SESSION_OFFER,
             SESSION_REQUEST,
             SESSION_REFUSAL,
             SESSION_STATE,

@@ -37,6 +37,7 @@ use throng_core::router::peer_routing::{address_number, envelope_class};
 use throng_core::router::{HandedOver, HomeDecision, RoutingWork, StanzaOrigin};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
 
+use super::delivered_messages::DeliveredMessages;
 use super::due_presence::DuePresence;
 use super::forwarded_requests::{ForwardedRequests, InboundRequests};
 use super::handovers::{Handovers, ReturnedHandover};
@@ -76,6 +77,8 @@ pub(super) struct PeerState {
     logged: LeafMutex<BTreeSet<(NodeId, PeerViolation)>>,
     /// Stanzas that other nodes are handling.
     pub(super) handovers: Handovers,
+    /// Messages of other nodes that clients here have taken.
+    pub(super) delivered: DeliveredMessages,
     /// What nodes must receive again.
     pub(super) due_presence: DuePresence,
     /// Reading of all accounts after the loss of a node.

@@ -14,17 +14,19 @@ use cluster::{
     Recipient, Ticket,
 };
 use throng_core::Node;
+use throng_core::SharedStanza;
 use throng_core::receipt::Receipts;
 use throng_core::router::multicast::MULTICAST;
 use throng_core::router::{HandedOver, RoutingOutcome, RoutingWork, StanzaOrigin};
 
 use super::home::read_stanza;
+use super::message_copies;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{
     COPY, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_REQUEST_END, FORWARDED_RESPONSE, MESSAGE_STORED,
     NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER,
-    PUSH, RESYNC, SERVICE_STANZA, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE, SESSION_TAIL,
-    SESSION_TAKEN, USAGE_REPORT,
+    PUSH, RESYNC, SERVICE_STANZA, SESSION_OFFER, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE,
+    SESSION_TAIL, SESSION_TAKEN, USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
@@ -112,10 +114,29 @@ impl ClusteredNode<'_> {
         let node = self.owned();
         let settled = async move {
             let node = &node.view();
+            let stanzas: Vec<_> = receipts.0.iter().map(|attached| attached.stanza.clone()).collect();
             node.settle_receipts(receipts).await;
+            if let Some(delivered) = stanzas.iter().find(|stanza| stanza.is_delivery_confirmed()) {
+                node.note_delivered(&envelope, delivered);
+            }
             settle(node, from, &envelope, result);
         };
         self.spawner.spawn("routing", Box::pin(settled));
+    }
+
+    /// A client has taken the message of an envelope.
+    fn note_delivered(&self, envelope: &Envelope, stanza: &SharedStanza) {
+        let [recipient] = &envelope.recipients[..] else { return };
+        let id = match envelope.header.stanza_id {
+            Some(id) => Some(id.to_text()),
+            // Its chain has run, so it is in the stanza.
+            None => self
+                .find_account(recipient)
+                .and_then(|account| message_copies::stanza_id(stanza, account.jid.as_ref())),
+        };
+        if let Some(id) = id {
+            self.state.delivered.record((recipient_hash(self, recipient), id));
+        }
     }
 
     /// Handles an envelope that contains no stanza to route. False if its octets do not fit its kind.
@@ -153,6 +174,7 @@ impl ClusteredNode<'_> {
                 is_valid
             }
             FORWARDED_PRESENCE => self.on_forwarded_presence(envelope),
+            SESSION_OFFER => self.on_session_offer(envelope),
             SESSION_REQUEST => self.on_session_request(from, envelope),
             SESSION_REFUSAL => self.on_session_refusal(from, &envelope.bytes),
             SESSION_TAKEN => self.on_session_taken(from, &envelope.bytes),
@@ -208,6 +230,13 @@ impl ClusteredNode<'_> {
     }
 }
 
+fn recipient_hash(node: &Node, recipient: &Recipient) -> u64 {
+    match recipient {
+        Recipient::Address(jid) => node.routing_table.hash(jid.as_ref()),
+        Recipient::Account(reference) | Recipient::Session(reference, _) => reference.hash,
+    }
+}
+
 /// Reports the result to the sender's node. If that node is gone, this one handles the refused recipients.
 pub(super) fn settle(node: &ClusteredNode<'_>, from: NodeId, envelope: &Envelope, result: HandoverResult) {
     let ticket = envelope.ticket();
@@ -224,11 +253,7 @@ impl Inbox for ClusterInbox {
         let Some(node) = ClusteredNode::of(&self.0) else { return };
         match envelope.header.kind {
             EnvelopeKind::RunChain | EnvelopeKind::ChainHasRun | COPY => {
-                let key = match envelope.recipients.first() {
-                    Some(Recipient::Address(jid)) => node.routing_table.hash(jid.as_ref()),
-                    Some(Recipient::Account(reference) | Recipient::Session(reference, _)) => reference.hash,
-                    None => 0,
-                };
+                let key = envelope.recipients.first().map_or(0, |recipient| recipient_hash(&node, recipient));
                 node.receive_in_lane(key, from, envelope);
             }
             MULTICAST => node.receive_multicast(from, envelope),
@@ -248,6 +273,7 @@ impl Inbox for ClusterInbox {
             | NOTICES_MISSED
             | USAGE_REPORT
             | RESYNC
+            | SESSION_OFFER
             | SESSION_REQUEST
             | SESSION_REFUSAL
             | SESSION_TAKEN
@@ -291,7 +317,7 @@ impl Inbox for ClusterInbox {
     fn on_membership_change(&self, change: MembershipChange) {
         let Some(node) = ClusteredNode::of(&self.0) else { return };
         match change {
-            MembershipChange::Joined(Member { node, epoch, version }) => {
+            MembershipChange::Joined(Member { node, epoch, version, .. }) => {
                 tracing::info!(%node, epoch, version, "a node joined the cluster");
             }
             MembershipChange::Left { node: left, claims, orderly } => {

@@ -9,7 +9,7 @@
 //! * `home`: stanzas to the home of an account, to further nodes, and back; `handovers`: their receipts and their order.
 //! * `peer_sessions`: reports of the sessions of an account that is connected to several nodes.
 //! * `peer_presence`, `presence_of_account`, `peer_push`, `peer_multicast`: what goes to several sessions.
-//! * `message_copies`: messages that sessions on several nodes have.
+//! * `message_copies`: messages that sessions on several nodes have; `delivered_messages`: those that clients have taken.
 //! * `due_presence`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
 //!   that are gone.
 //! * `session_transfer`: sessions that move to the node where their client resumes the stream.
@@ -24,6 +24,7 @@
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
+mod delivered_messages;
 mod due_presence;
 mod envelope_kinds;
 pub mod forwarded_requests;
@@ -43,7 +44,7 @@ mod presence_of_account;
 mod presence_resync;
 mod routing;
 mod service_stanzas;
-mod session_transfer;
+pub mod session_transfer;
 mod usage_reports;
 
 use routing::{ClusteredNode, OwnedClusteredNode};

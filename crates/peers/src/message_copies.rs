@@ -27,12 +27,13 @@ use throng_core::shared_stanza::{QueueClass, SharedStanza};
 use xml::Ns;
 
 use super::ClusteredNode;
+use super::home::PeerState;
 
 /// Messages of one account that are remembered. An older one may be delivered twice.
 const MAX_MESSAGES: usize = 64;
 
 /// Text of an id that this server assigns.
-type StanzaIdText = [u8; TimeOrderedId::CHARS];
+pub(super) type StanzaIdText = [u8; TimeOrderedId::CHARS];
 
 /// What delivers a message again if the sessions here end before a client has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +84,7 @@ impl MessageCopies {
 }
 
 /// The id that this account has assigned to a message (XEP-0359).
-fn stanza_id(stanza: &SharedStanza, account: JidRef<'_>) -> Option<StanzaIdText> {
+pub(super) fn stanza_id(stanza: &SharedStanza, account: JidRef<'_>) -> Option<StanzaIdText> {
     if stanza.class() != QueueClass::Message {
         return None;
     }
@@ -179,6 +180,15 @@ fn has_copies(account: &Account) -> bool {
     account.with(|state| state.extension::<MessageCopies>().is_some())
 }
 
+impl PeerState {
+    /// See [`throng_core::router::PeerRouting::note_delivered`].
+    pub(super) fn note_delivered(&self, account: &Account, stanza: &SharedStanza) {
+        if let Some(id) = stanza_id(stanza, account.jid.as_ref()) {
+            self.delivered.record((account.hash, id));
+        }
+    }
+}
+
 impl ClusteredNode<'_> {
     /// See [`throng_core::router::PeerRouting::recognise_copy`].
     pub(super) fn recognise_copy(
@@ -202,7 +212,16 @@ impl ClusteredNode<'_> {
         account: &Account,
         id: TimeOrderedId,
     ) -> (bool, Option<AttachedReceipt>) {
-        self.recognise_copy_by_text(account, &id.to_text(), true)
+        let id = id.to_text();
+        if self.state.delivered.contains((account.hash, id)) {
+            return (true, None);
+        }
+        self.recognise_copy_by_text(account, &id, true)
+    }
+
+    fn was_delivered(&self, account: &Account, stanza: &SharedStanza) -> bool {
+        let id = stanza_id(stanza, account.jid.as_ref());
+        id.is_some_and(|id| self.state.delivered.contains((account.hash, id)))
     }
 
     fn recognise_copy_by_text(
@@ -239,6 +258,8 @@ impl ClusteredNode<'_> {
             Some(earlier) if earlier == number => (false, None),
             // It was stored twice.
             Some(_) => (true, None),
+            // The node that has stored it did not learn that it was delivered here.
+            None if self.was_delivered(account, stanza) => (true, None),
             None => self.recognise_copy(account, stanza, true),
         }
     }

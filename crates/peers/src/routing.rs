@@ -50,6 +50,10 @@ impl<'a> ClusteredNode<'a> {
         Some(router.on(node))
     }
 
+    pub(crate) fn arc(&self) -> &'a Arc<Node> {
+        self.node
+    }
+
     pub(crate) fn owned(&self) -> OwnedClusteredNode {
         OwnedClusteredNode { node: self.node.clone(), state: self.state.clone() }
     }
@@ -252,6 +256,10 @@ impl PeerRouting for PeerRouter {
         id: TimeOrderedId,
     ) -> (bool, Option<AttachedReceipt>) {
         self.on(node).recognise_copy_with_id(account, id)
+    }
+
+    fn note_delivered(&self, account: &Account, stanza: &SharedStanza) {
+        self.0.note_delivered(account, stanza);
     }
 
     fn invalidate(&self, node: &Arc<Node>, jid: JidRef<'_>, subject: InvalidationSubject) {

@@ -18,6 +18,11 @@ pub(crate) fn write(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resul
             "Whether there is a connection to NATS: 1 or 0; 0 on a single node",
             flag(status.connected),
         ),
+        (
+            "throng_cluster_credentials_refused",
+            "Whether NATS refuses the credentials of this node, or they have expired: 1 or 0",
+            flag(status.refused),
+        ),
         ("throng_cluster_members", "Nodes of the cluster, this one included", status.members as f64),
         ("throng_cluster_own_addresses", "Addresses with sessions on this node", status.own_claims as f64),
         (

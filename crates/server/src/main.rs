@@ -19,6 +19,7 @@ mod config;
 mod config_warnings;
 mod disk;
 mod drain;
+mod draining;
 mod files;
 mod foreign_table;
 mod logs;

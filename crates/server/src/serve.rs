@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use net::{AcceptRate, ConnectionLimiter, ConnectionPermit, Listener, ListenerKind, RemoteRole, Stream};
 use stanza::{StreamCondition, StreamError};
 use streams::C2sConnection;
-use throng_commands::shutdown::{Drain, ShutdownKind, check_shutdown, wait_for_shutdown};
+use throng_commands::shutdown::{ShutdownKind, check_shutdown, wait_for_shutdown};
 use throng_core::Node;
 use throng_core::public_url::SharedPublicUrl;
 use tokio::signal::unix::{SignalKind, signal};
@@ -113,6 +113,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     let web =
         HttpFrontend::new(&config.http, assembled.node.clock.clone(), limiter.clone(), tasks.handle.clone());
     streams::connect_bosh_sessions(&assembled.node, &web.bosh);
+    streams::take_offered_sessions(&assembled.node);
     assembled.node.extensions.insert::<SharedPublicUrl>(web.clone());
     let banner = startup_banner(&config, &listener_lines, &notes);
     let saved = overview_history::history_path(&config.data_dir);
@@ -202,7 +203,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         abort(accepting.extract_if(.., |(is_http, _)| !*is_http));
         web.refuse_streams();
         tokio::select! {
-            () = end_streams_gradually(&node, drain) => {}
+            () = crate::draining::drain(&node, drain) => {}
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
@@ -394,31 +395,6 @@ async fn reload_changed_certificates(running: &Arc<RunningNode>) {
             tracing::error!(reason, "cannot use the new certificates; keeping the previous ones");
         }
         _ => {}
-    }
-}
-
-/// Requests the end of all streams at the rate of a drain. Clients that resume or log in again reach another node, because this one
-/// has no listeners and is not ready.
-async fn end_streams_gradually(node: &Node, drain: &Drain) {
-    /// Steps in a second.
-    const STEPS: u32 = 10;
-    let reason = match &drain.other_host {
-        Some(host) => StreamError::see_other_host(host.as_str()),
-        None => StreamError::new(StreamCondition::SystemShutdown),
-    }
-    .text("the node is being drained");
-    let mut tick = tokio::time::interval(Duration::from_secs(1) / STEPS);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut due = 0;
-    loop {
-        tick.tick().await;
-        due += drain.streams_per_second;
-        let now = due / STEPS;
-        due %= STEPS;
-        // A connection may have arrived in between, so only an empty step is the end.
-        if now > 0 && node.outboxes.close_some(now as usize, &reason) == 0 {
-            return;
-        }
     }
 }
 

@@ -18,6 +18,7 @@ use xml::NamespaceContext;
 use crate::closing::Closing;
 use crate::context::C2sContext;
 use crate::detached::DetachedSession;
+use crate::drained::drain_error;
 use crate::negotiate::Negotiation;
 use crate::unfinished::UnfinishedStanzas;
 
@@ -132,8 +133,9 @@ impl C2sConnection {
                 },
                 PhaseOutcome::SessionTakenOver => {
                     self.outbox = Arc::new(Outbox::new());
-                    let error =
-                        StreamError::new(StreamCondition::Conflict).text("the session was resumed elsewhere");
+                    let error = drain_error(&self.context.node).unwrap_or_else(|| {
+                        StreamError::new(StreamCondition::Conflict).text("the session was resumed elsewhere")
+                    });
                     self.send_final(Some(&error), scratch);
                 }
             }

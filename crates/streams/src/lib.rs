@@ -18,6 +18,7 @@ pub mod c2s;
 mod closing;
 pub mod context;
 mod detached;
+mod drained;
 mod negotiate;
 mod session_io;
 mod stream_management;
@@ -28,3 +29,4 @@ pub use c2s::C2sConnection;
 pub use context::{
     AuthPolicy, C2sContext, ImportedKeyShapes, NegotiationPolicy, TlsPolicy, set_stanza_limits,
 };
+pub use drained::{announce_drain, take_offered_sessions};

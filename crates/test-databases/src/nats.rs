@@ -56,22 +56,7 @@ impl NatsServer {
         let directory = make_directory();
         let [port] = ports::free();
         let address = SocketAddr::from((setup.address.unwrap_or(Ipv4Addr::LOCALHOST), port));
-        let mut text = format!(
-            "listen: \"{address}\"\njetstream {{ store_dir: \"{}\", max_memory_store: 64MB, max_file_store: 64MB }}\n{}\n",
-            directory.join("data").display(),
-            setup.configuration
-        );
-        if let Some([certificate, key]) = &setup.certificate {
-            let certificate = write_private(&directory, "certificate.pem", certificate);
-            let key = write_private(&directory, "key.pem", key);
-            let _ = write!(text, "tls {{ cert_file: {certificate:?}, key_file: {key:?}");
-            if let Some(authorities) = &setup.client_authorities {
-                let authorities = write_private(&directory, "authorities.pem", authorities);
-                let _ = write!(text, ", ca_file: {authorities:?}, verify: true");
-            }
-            text.push_str(" }\n");
-        }
-        let configuration = write_private(&directory, "nats.conf", &text);
+        let configuration = write_configuration(&directory, address, setup);
         let run = [PROGRAM.into(), "--config".into(), configuration.into_os_string()];
         let supervisor = Supervisor::start(unprivileged("sh", &directory), &directory, "TERM", run);
         let server = NatsServer { directory, address, supervisor };
@@ -92,6 +77,14 @@ impl NatsServer {
             );
             NatsServer::start_with(&NatsSetup { configuration, ..NatsSetup::default() })
         })
+    }
+
+    /// Changes the properties of the server, from its next start on. It keeps its address.
+    ///
+    /// # Panics
+    /// If the files cannot be written.
+    pub fn configure(&self, setup: &NatsSetup) {
+        write_configuration(&self.directory, self.address, setup);
     }
 
     /// Where it listens.
@@ -154,6 +147,26 @@ impl NatsServer {
             && stream.read_exact(&mut greeting).is_ok()
             && &greeting == b"INFO "
     }
+}
+
+/// Writes the configuration of a server, and the files that it names.
+fn write_configuration(directory: &Path, address: SocketAddr, setup: &NatsSetup) -> PathBuf {
+    let mut text = format!(
+        "listen: \"{address}\"\njetstream {{ store_dir: \"{}\", max_memory_store: 64MB, max_file_store: 64MB }}\n{}\n",
+        directory.join("data").display(),
+        setup.configuration
+    );
+    if let Some([certificate, key]) = &setup.certificate {
+        let certificate = write_private(directory, "certificate.pem", certificate);
+        let key = write_private(directory, "key.pem", key);
+        let _ = write!(text, "tls {{ cert_file: {certificate:?}, key_file: {key:?}");
+        if let Some(authorities) = &setup.client_authorities {
+            let authorities = write_private(directory, "authorities.pem", authorities);
+            let _ = write!(text, ", ca_file: {authorities:?}, verify: true");
+        }
+        text.push_str(" }\n");
+    }
+    write_private(directory, "nats.conf", &text)
 }
 
 fn is_zombie(process: &str) -> bool {

@@ -1,5 +1,6 @@
 //! What a node writes under its name into the key-value bucket, as text: `throng 1 epoch=… envelopes=3-3 frames=1-1 code=…`, with the
-//! versions of both that it reads ([`super::frame`]), and at its end the code of the text before ([`ClusterKey`]).
+//! versions of both that it reads ([`super::frame`]), and at its end the code of the text before ([`ClusterKey`]). A node that is
+//! about to leave adds `retires=1` before the code.
 //!
 //! Fields that a reader does not know are ignored, so that later versions can add some. The number after `throng` changes when
 //! that is not enough.
@@ -35,7 +36,7 @@ pub(crate) struct MemberRecord {
 impl MemberRecord {
     pub(crate) fn new(node: NodeId, epoch: u64) -> MemberRecord {
         MemberRecord {
-            member: Member { node, epoch, version: Envelope::VERSION },
+            member: Member { node, epoch, version: Envelope::VERSION, retires: false },
             envelopes: ENVELOPE_VERSIONS,
             frames: FRAME_VERSIONS,
         }
@@ -43,8 +44,11 @@ impl MemberRecord {
 
     pub(crate) fn encode(&self, key: &ClusterKey) -> String {
         let text = format!(
-            "throng 1 epoch={} envelopes={} frames={}",
-            self.member.epoch, self.envelopes, self.frames
+            "throng 1 epoch={} envelopes={} frames={}{}",
+            self.member.epoch,
+            self.envelopes,
+            self.frames,
+            if self.member.retires { " retires=1" } else { "" }
         );
         with_code(key, self.member.node, &text)
     }
@@ -66,6 +70,7 @@ impl MemberRecord {
                 node,
                 epoch: field("epoch")?.parse().ok().filter(|epoch| *epoch <= MAX_EPOCH)?,
                 version: envelopes.newest,
+                retires: field("retires") == Some("1"),
             },
             envelopes,
             frames: VersionRange::parse(field("frames")?)?,
@@ -89,6 +94,8 @@ mod tests {
         let record = MemberRecord::new(node, 77);
         let text = record.encode(&key);
         assert_eq!(MemberRecord::decode(&key, "node-1", text.as_bytes()), Some(record));
+        let retiring = MemberRecord { member: Member { retires: true, ..record.member }, ..record };
+        assert_eq!(MemberRecord::decode(&key, "node-1", retiring.encode(&key).as_bytes()), Some(retiring));
         let later = with_code(&key, node, &text.replace(CODE, " colour=blue code_of_others="));
         assert_eq!(MemberRecord::decode(&key, "node-1", later.as_bytes()), Some(record));
         for (key, node, text) in [

@@ -173,6 +173,7 @@ pub(super) async fn keep_record(shared: Arc<Shared>, client: Client) {
         };
         tokio::select! {
             () = pause(&shared, time) => {}
+            () = shared.record_changed.notified() => {}
             // The key may have expired.
             _ = connections.changed() => {}
         }

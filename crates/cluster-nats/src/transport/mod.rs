@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use async_nats::{Client, Event, Message, Subscriber};
+use async_nats::{Client, ClientError, Event, Message, ServerError, Subscriber};
 use base::clock::Millis;
 use base::spawn::Spawner;
 use bytes::Bytes;
@@ -73,6 +73,7 @@ async fn connect_until(shared: &Arc<Shared>) -> Option<(Client, Subscriber)> {
                 Ok(connected) => return Some(connected),
                 Err(error) => {
                     shared.connected.store(false, Ordering::Release);
+                    shared.refused.store(matches!(error, NatsError::Refused), Ordering::Release);
                     if failures.is_power_of_two() || failures == 0 {
                         tracing::error!(%error, "no connection to the cluster; this node is alone until there is one");
                     }
@@ -120,6 +121,16 @@ fn on_event(shared: &Shared, event: &Event) {
             if matches!(event, Event::ServerError(_)) {
                 shared.server_errors.fetch_add(1, Ordering::AcqRel);
             }
+            if is_refusal(event) {
+                // Once for each time that they are refused: the client tries again and again.
+                if !shared.refused.swap(true, Ordering::AcqRel) {
+                    tracing::error!(
+                        %event,
+                        "NATS refuses the credentials of this node, or they have expired; renew them in [cluster] or in NATS, and restart this node if they are in [cluster]"
+                    );
+                }
+                return;
+            }
             let Some(left_out) = shared.error_lines.permit(shared.clock.now()) else { return };
             if let Event::SlowConsumer(_) = event {
                 tracing::warn!(
@@ -133,7 +144,23 @@ fn on_event(shared: &Shared, event: &Event) {
     }
 }
 
+/// Whether the server does not accept the credentials, or not any more. The client passes the server's text on for most reasons
+/// (`User Authentication Expired`, `User Authentication Revoked`), and an attempt to connect as an error of its own.
+fn is_refusal(event: &Event) -> bool {
+    match event {
+        Event::ServerError(ServerError::AuthorizationViolation) => true,
+        Event::ServerError(ServerError::Other(text)) | Event::ClientError(ClientError::Other(text)) => {
+            let text = text.to_ascii_lowercase();
+            text.contains("authentication") || text.contains("authorization")
+        }
+        _ => false,
+    }
+}
+
 fn set_connected(shared: &Shared, connected: bool) {
+    if connected {
+        shared.refused.store(false, Ordering::Release);
+    }
     if shared.connected.swap(connected, Ordering::AcqRel) == connected {
         return;
     }
@@ -263,5 +290,28 @@ async fn check_subject(settings: &NatsSettings, client: &Client) -> Result<(), N
     match timeout(ANSWER, echo).await {
         Ok(Some(_)) => Ok(()),
         Ok(None) | Err(_) => Err(NatsError::Subject(subject)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_and_expired_credentials_are_recognised() {
+        let server = |text: &str| Event::ServerError(ServerError::Other(text.to_owned()));
+        for event in [
+            Event::ServerError(ServerError::AuthorizationViolation),
+            server("user authentication expired"),
+            server("User Authentication Revoked"),
+            server("account authentication expired"),
+            Event::ClientError(ClientError::Other("authorization violation".to_owned())),
+        ] {
+            assert!(is_refusal(&event), "{event}");
+        }
+        let denied = "permissions violation for publish to \"throng.x\"";
+        for event in [server(denied), server("maximum connections exceeded"), Event::Connected] {
+            assert!(!is_refusal(&event), "{event}");
+        }
     }
 }

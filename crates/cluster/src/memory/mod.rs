@@ -61,7 +61,7 @@ impl Bus {
         let mut net = self.0.lock();
         net.remove_member(node, false);
         net.epoch += 1;
-        let member = Member { node, epoch: net.epoch, version: Envelope::VERSION };
+        let member = Member { node, epoch: net.epoch, version: Envelope::VERSION, retires: false };
         let others: Vec<NodeId> = net.nodes.keys().copied().collect();
         let budget = ClaimBudget::new(MAX_PEER_CLAIMS, MAX_CLAIMS_PER_NODE);
         net.nodes.insert(node, MemberState { member, inbox: None, claims: OwnClaims::default(), budget });
@@ -156,7 +156,7 @@ pub struct MemoryNode {
 impl MemoryNode {
     /// Whether this epoch of the node is over: it left, crashed, or joined again.
     fn is_stale(&self, net: &Network) -> bool {
-        net.nodes.get(&self.member.node).is_none_or(|node| node.member != self.member)
+        net.nodes.get(&self.member.node).is_none_or(|node| node.member.epoch != self.member.epoch)
     }
 
     /// Runs `change` on the claims; it returns what the others must receive.
@@ -200,8 +200,9 @@ impl Cluster for MemoryNode {
             return Vec::new();
         }
         // A crashed node stays a member until its peers detect it; the channel still knows its epoch.
-        let of_links = net.links.iter().filter(|((from, _), _)| *from == self.member.node);
-        let mut members: Vec<Member> = of_links.map(|(_, link)| link.receiver).chain([self.member]).collect();
+        let own = net.nodes.get(&self.member.node).map_or(self.member, |node| node.member);
+        let of_links = net.links.iter().filter(|((from, _), _)| *from == own.node);
+        let mut members: Vec<Member> = of_links.map(|(_, link)| link.receiver).chain([own]).collect();
         members.sort_by_key(|member| member.node);
         members
     }
@@ -289,6 +290,13 @@ impl Cluster for MemoryNode {
             return false;
         }
         net.settle((from, self.member.node), ticket, result)
+    }
+
+    fn retire(&self) {
+        let mut net = self.net.lock();
+        if !self.is_stale(&net) {
+            net.retire(self.member.node);
+        }
     }
 
     fn leave(&self) -> BoxFuture<'_, ()> {

@@ -255,6 +255,9 @@ pub trait PeerRouting: Any + Send + Sync {
         id: TimeOrderedId,
     ) -> (bool, Option<AttachedReceipt>);
 
+    /// A client here has taken a message that the store had as well: if another node has stored it, too, it is recognised.
+    fn note_delivered(&self, account: &Account, stanza: &SharedStanza);
+
     /// Reports a change of an account in the store to all other nodes.
     fn invalidate(&self, node: &Arc<Node>, jid: JidRef<'_>, subject: InvalidationSubject);
 

@@ -39,6 +39,7 @@ cases! {
     two_stale_hints_store_a_message_once,
     a_stale_hint_beside_a_right_one_delivers_a_message_once,
     a_message_that_comes_back_from_a_lost_node_runs_the_chain_once,
+    a_message_whose_receipt_is_lost_with_the_network_is_not_delivered_again,
     a_subscription_that_comes_back_from_a_lost_node_changes_both_rosters,
     a_roster_written_during_a_login_elsewhere_is_seen_by_the_session,
     a_disabled_account_keeps_no_session_elsewhere,
@@ -131,6 +132,40 @@ fn a_message_that_comes_back_from_a_lost_node_runs_the_chain_once(nodes: &TestNo
     nodes.settle();
     let runs = take_runs().get("1").map_or(0, Vec::len);
     ensure(runs == 1, &format!("it ran {runs} times"))
+}
+
+/// Her client has taken the message when the nodes are cut off from each other, and its receipt is on the way: the sender's node stores
+/// the message.
+fn a_message_whose_receipt_is_lost_with_the_network_is_not_delivered_again(
+    nodes: &TestNodes,
+) -> Result<(), String> {
+    let romeo = online(nodes, 0, "romeo", "orchard");
+    romeo.enable_stream_management();
+    let juliet = nodes.node(1).connect("juliet", "balcony");
+    juliet.enable_resumption();
+    juliet.send("<presence/>");
+    nodes.settle();
+    juliet.recv();
+    nodes.settle();
+    romeo.send(&chat("1"));
+    let arrives = (0..100).any(|_| {
+        nodes.step();
+        juliet.session.outbox.queued_bytes() > 0
+    });
+    ensure(arrives, "the message does not arrive")?;
+    nodes.cut(0, 1);
+    let received = message_ids(&juliet);
+    ensure(received == ["1"], &format!("received {received:?}"))?;
+    nodes.settle();
+    nodes.heal(0, 1);
+    nodes.settle();
+    let again = message_ids(&juliet);
+    ensure(again.is_empty(), &format!("received again {again:?}"))?;
+    nodes.settle();
+    juliet.close();
+    let late = online(nodes, 0, "juliet", "late");
+    let stored = message_ids(&late);
+    ensure(stored.is_empty(), &format!("the store still has {stored:?}"))
 }
 
 fn a_subscription_that_comes_back_from_a_lost_node_changes_both_rosters(

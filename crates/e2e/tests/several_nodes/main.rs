@@ -20,5 +20,6 @@ mod envelopes;
 mod handovers;
 mod node_queries;
 mod presence;
+mod releases;
 mod resumption;
 mod simulation;

@@ -451,6 +451,14 @@ impl Outbox {
         true
     }
 
+    /// The token of a stream that may be resumed, and the number of stanzas that the peer has acknowledged: what a request for a
+    /// takeover that acknowledges nothing needs.
+    pub fn resumption_point(&self) -> Option<([u8; TOKEN_BYTES], u32)> {
+        let inner = self.inner.lock();
+        let ack = inner.management.as_deref().filter(|ack| !ack.lossy && ack.terms.resume_seconds > 0)?;
+        (inner.stays_open() && ack.owner != Owner::None).then_some((ack.token, ack.acked))
+    }
+
     /// Whether a takeover may be requested with this token and this count of handled stanzas. Changes nothing.
     ///
     /// # Errors

@@ -10,10 +10,14 @@
 //! request    8 its number, 16 token, 4 `h`; the recipient is the full address
 //! refusal    8 the number, 1 reason, 4 `h` or stanzas sent
 //! state      8 the number, 2 position, 2 number of parts; a part of a session
+//! offer      16 token, 4 stanzas that the client has acknowledged; the recipient is the full address
 //! taken      8 the number
 //! tail       8 the number, 1 whether it is the last one; stanzas
 //! presence   of a contact, for an account that was here a moment ago: as the presence that arrived
 //! ```
+//!
+//! A node that is drained offers its sessions to the others. One that accepts an offer requests the session as for a client that resumes
+//! it, and keeps it detached until that client comes (`offers`).
 //!
 //! A tracked message is safe when the envelope that has it is settled: until then the old node answers for it. A message that the store
 //! has moves with its row, which the new node removes when the client acknowledges it.
@@ -28,6 +32,7 @@
 
 mod incoming;
 mod moved_session;
+mod offers;
 mod outgoing;
 mod phases;
 
@@ -45,6 +50,8 @@ use throng_core::session::stream_management::{HandledCountTooHigh, TOKEN_BYTES, 
 use self::phases::{IncomingEvent, IncomingPhase, OutgoingPhase};
 use crate::ClusteredNode;
 use crate::envelope_kinds::{FORWARDED_PRESENCE, SESSION_STATE};
+
+pub use offers::{OfferedSession, OfferedSessionHandler, TakeOfferedSession, offer_session};
 
 /// Seconds for an answer to a request, and for what follows it.
 const TIMEOUT_SECONDS: u32 = 5;

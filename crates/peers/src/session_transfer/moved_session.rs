@@ -291,6 +291,19 @@ mod tests {
         assert!(MovedSession::decode(&undefined).is_none(), "a flag that cannot be moved");
     }
 
+    /// The nodes of a session may be of two releases, so its octets must never change: they are those of a recorded one.
+    #[test]
+    fn a_recorded_session_is_read_and_written_as_it_is() {
+        let recorded: Vec<u8> = include_str!("recorded_session.hex")
+            .split_ascii_whitespace()
+            .map(|octet| u8::from_str_radix(octet, 16).unwrap())
+            .collect();
+        let written = session().encode().unwrap();
+        let shown: Vec<String> = written.iter().map(|octet| format!("{octet:02x}")).collect();
+        assert_eq!(written, recorded, "{}", shown.join(" "));
+        assert_eq!(MovedSession::decode(&recorded).and_then(|read| read.encode()), Some(recorded));
+    }
+
     #[test]
     fn a_session_that_holds_too_much_cannot_be_moved() {
         let mut session = session();

@@ -57,7 +57,7 @@ pub(crate) struct CoreStatus {
 
 impl Core {
     pub(crate) fn new(node: NodeId, key: ClusterKey, limits: DirectoryLimits) -> Core {
-        let own = Member { node, epoch: 0, version: Envelope::VERSION };
+        let own = Member { node, epoch: 0, version: Envelope::VERSION, retires: false };
         let core = Core {
             node,
             key,
@@ -195,7 +195,13 @@ impl Core {
 
     /// What the others must know of this node.
     pub(crate) fn record(&self) -> MemberRecord {
-        MemberRecord::new(self.node, self.with(|state| state.own().epoch))
+        let own = self.with(|state| state.own());
+        MemberRecord { member: own, ..MemberRecord::new(self.node, own.epoch) }
+    }
+
+    /// The node owns nothing any more; the others learn it from its record.
+    pub(crate) fn retire(&self) {
+        self.with(State::retire);
     }
 
     /// False if the two nodes have no common version.

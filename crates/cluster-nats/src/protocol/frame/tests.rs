@@ -84,6 +84,20 @@ fn a_frame_is_read_as_it_was_written() {
     assert_eq!(arrived, items().into_iter().map(|(_, read)| read).collect::<Vec<_>>());
 }
 
+/// Nodes of two releases run side by side, so the octets of version 1 must never change: they are those of a recorded frame.
+#[test]
+fn a_recorded_frame_of_version_1_is_read_and_written_as_it_is() {
+    let recorded: Vec<u8> = include_str!("version_1.hex")
+        .split_ascii_whitespace()
+        .map(|octet| u8::from_str_radix(octet, 16).unwrap())
+        .collect();
+    let written = encoded();
+    let shown: Vec<String> = written.iter().map(|octet| format!("{octet:02x}")).collect();
+    assert_eq!(written, recorded, "{}", shown.join(" "));
+    let (read, arrived) = decode_frame(&Bytes::from(recorded)).unwrap();
+    assert_eq!((read, arrived), (header(), items().into_iter().map(|(_, read)| read).collect()));
+}
+
 #[test]
 fn a_frame_that_is_cut_or_continued_is_refused_as_a_whole() {
     let octets = Bytes::from(encoded());

@@ -184,6 +184,12 @@ impl State {
         self.view_changed = true;
     }
 
+    /// The node is about to leave.
+    pub(super) fn retire(&mut self) {
+        self.own.retires = true;
+        self.view_changed = true;
+    }
+
     pub(super) fn own(&self) -> Member {
         self.own
     }
@@ -211,6 +217,10 @@ impl State {
             Some(peer) if peer.member.epoch == member.epoch => {
                 if !peer.joined {
                     peer.received_at = now;
+                }
+                if member.retires && !peer.member.retires {
+                    peer.member.retires = true;
+                    self.view_changed = true;
                 }
                 return true;
             }

@@ -211,6 +211,37 @@ fn nodes_of_two_versions_communicate_in_the_one_that_both_read() {
     assert!(network.node(name("a")).core.status().statistics.unreadable_nodes > 0);
 }
 
+/// Each release reads the versions of the release before: nodes are upgraded one after the other, and exchange what both know.
+#[test]
+fn a_rolling_upgrade_keeps_nodes_of_neighbouring_releases_together() {
+    let Pair { network, nodes, inboxes } = connected_pair();
+    // b is stopped, and comes back as the next release, which reads both.
+    network.crash(name("b"));
+    let upgraded = network.join(name("b"));
+    upgraded.announce(MemberRecord {
+        frames: VersionRange { oldest: 1, newest: 2 },
+        envelopes: VersionRange { oldest: Envelope::VERSION, newest: Envelope::VERSION + 1 },
+        ..upgraded.core.record()
+    });
+    let cluster: Arc<dyn Cluster> = upgraded.clone();
+    let inbox = InboxRecorder::attach(&cluster);
+    assert!(network.run(15_000, SimulatedNetwork::is_connected));
+    assert!(cluster.deliver(name("a"), message("from the next release")).is_ok());
+    assert!(nodes[0].deliver(name("b"), message("from this one")).is_ok());
+    assert!(network.run(5_000, |_| {
+        inboxes[0].texts(name("b")) == ["from the next release"]
+            && inbox.texts(name("a")) == ["from this one"]
+    }));
+    // The one after that does not read the versions of a any more.
+    network.crash(name("b"));
+    let later = network.join(name("b"));
+    later.announce(MemberRecord { frames: VersionRange { oldest: 2, newest: 3 }, ..later.core.record() });
+    network.run(15_000, |_| false);
+    let a = network.node(name("a"));
+    assert_eq!(a.core.members().len(), 1, "they do not see each other");
+    assert!(a.core.status().statistics.unreadable_nodes > 0, "and a says so");
+}
+
 #[test]
 fn a_node_joins_after_any_earlier_epoch() {
     let network = SimulatedNetwork::new(&["a"], 1, Faults::default());

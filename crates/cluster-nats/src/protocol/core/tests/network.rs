@@ -315,6 +315,11 @@ impl Cluster for SimulatedNode {
         self.core.settle(from, ticket, result).is_some()
     }
 
+    fn retire(&self) {
+        self.core.retire();
+        self.announce(self.core.record());
+    }
+
     fn leave(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             if let Some(network) = self.network.upgrade() {

@@ -1,5 +1,6 @@
 //! Clusters of real processes on one PostgreSQL and one NATS server: conversations across nodes, a node that is killed, one that
-//! leaves, NATS that is gone for a while, and the API of one node about all of them.
+//! leaves, NATS that is gone for a while, and the API of one node about all of them; a drain (`drain`), NATS with TLS and credentials
+//! (`nats_security`), and the console of one node (`console`).
 //!
 //! # Pitfalls
 //!
@@ -11,6 +12,10 @@
     clippy::disallowed_methods,
     reason = "the lints exempt functions marked as tests, not what those call"
 )]
+
+mod console;
+mod drain;
+mod nats_security;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -38,13 +43,18 @@ struct Cluster {
 impl Cluster {
     /// Nodes that know one another, with these accounts.
     fn start(test: &str, count: usize, users: &[&str]) -> Cluster {
-        let (database, nats) = (Server::start(ServerKind::Postgres), NatsServer::start());
+        Cluster::start_with(test, count, users, NatsServer::start(), "")
+    }
+
+    /// The same with this NATS server, and further lines of `[cluster]`.
+    fn start_with(test: &str, count: usize, users: &[&str], nats: NatsServer, settings: &str) -> Cluster {
+        let database = Server::start(ServerKind::Postgres);
         let members = (1..=count).map(|number| {
             let [clients, http] = ports::free();
             let node = NodeProcess::new(&format!("cluster-{test}-{number}"));
             node.configure(&format!(
-                "hosts = ['{DOMAIN}']\ndata_dir = 'data'\n[auth]\nscram_iterations = 4096\n\
-                 [storage]\nurl = '{}'\n[cluster]\nnats = ['{}']\nnode = 'node-{number}'\n\
+                "hosts = ['{DOMAIN}']\nadmins = ['admin@{DOMAIN}']\ndata_dir = 'data'\n[auth]\nscram_iterations = 4096\n\
+                 [storage]\nurl = '{}'\n[cluster]\nnats = ['{}']\nnode = 'node-{number}'\n{settings}\
                  [limits]\nnew_connections_per_second = 0\n\
                  [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{clients}'\ntls = 'off'\n\
                  [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n",
