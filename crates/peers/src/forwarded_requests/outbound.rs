@@ -3,6 +3,9 @@
 //! # Pitfalls
 //!
 //! Numbers begin at a random one, so that a node that restarts does not use those that another node may still remember.
+//!
+//! A node that is lost may only have been cut off, with its sessions. So requests for it wait a moment before they fail, and
+//! clients may repeat them, until it has been absent for [`LOST_SECONDS`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,11 +18,18 @@ use hashbrown::HashMap;
 use throng_core::Node;
 
 use super::{
-    ForwardingFailure, MAX_BYTES, MAX_OPEN, MAX_OPEN_PER_NODE, MAX_RETAINED_BYTES, ResponseStatus, next_part,
+    ForwardingFailure, MAX_OPEN, MAX_OPEN_PER_CLIENT, MAX_OPEN_PER_NODE, MAX_REQUEST_BYTES,
+    MAX_RESPONSE_BYTES, MAX_RETAINED_BYTES, MAX_RETAINED_PER_CLIENT, PART_BYTES, ResponseStatus,
 };
 use crate::ClusteredNode;
 use crate::envelope_kinds::{FORWARDED_REQUEST, FORWARDED_REQUEST_END};
+use crate::handovers::{BoundedEnvelopes, MAX_FORWARDED_OCTETS};
 use crate::home::PeerState;
+
+/// Seconds in which a node that was lost may return.
+const LOST_SECONDS: u32 = 10;
+/// Seconds that a request for it waits: its client repeats it immediately.
+const LOST_WAIT_SECONDS: u32 = 2;
 
 /// Tag of a node, the same on all nodes of the deployment.
 fn tag_of(node: &Node, id: NodeId) -> u32 {
@@ -32,50 +42,49 @@ pub fn own_tag(node: &Node) -> u32 {
     tag_of(node, node.cluster.node())
 }
 
-/// Sends a request to the node with this tag, and waits that many seconds for its response.
+/// Sends a request to the node with this tag, and waits that many seconds for its response. `client`: a number by which clients
+/// are distinguished, of which one must not use everything.
 ///
 /// # Errors
-/// If it cannot be sent.
+/// If nothing is sent.
 pub fn forward(
     node: &Arc<Node>,
     tag: u32,
+    client: u64,
     request: &[u8],
     seconds: u32,
 ) -> Result<OutboundRequest, ForwardingFailure> {
     let clustered = ClusteredNode::of(node).ok_or(ForwardingFailure::NoNode)?;
     let own = node.cluster.node();
+    let requests = &clustered.state.forwarded;
     let is_wanted = |id: &NodeId| *id != own && tag_of(node, *id) == tag;
     let members = node.cluster.members().into_iter().map(|member| member.node);
-    let to = members.into_iter().find(is_wanted).ok_or(ForwardingFailure::NoNode)?;
-    if request.len() > MAX_BYTES {
+    let (member, now) = (members.into_iter().find(is_wanted), node.seconds());
+    if request.len() > MAX_REQUEST_BYTES {
         return Err(ForwardingFailure::Retry);
     }
-    let deadline = node.seconds().saturating_add(seconds);
-    let number = clustered.state.forwarded.begin(to, deadline).ok_or(ForwardingFailure::Retry)?;
-    let state = clustered.state.clone();
-    let mut forwarded = OutboundRequest { node: node.clone(), state, to, number, is_open: true };
-    let mut sent = 0;
-    while let Some(part) = next_part(request, sent) {
-        let has_more = u8::from(sent + part.len() < request.len());
-        let head = [&number.to_be_bytes()[..], &seconds.to_be_bytes(), &[has_more]].concat();
-        if let Err(refused) = clustered.send_part(to, FORWARDED_REQUEST, &head, part) {
-            // Nothing was sent, or the receiver forgets the first parts.
-            forwarded.is_open = sent > 0;
-            clustered.state.forwarded.remove(number);
-            return Err(match refused {
-                RefusalReason::UnknownNode | RefusalReason::OwnNode => ForwardingFailure::NoNode,
-                _ => ForwardingFailure::Retry,
-            });
+    let (to, deadline) = match member {
+        Some(to) => (to, now.saturating_add(seconds)),
+        None => {
+            let to = requests.lost_node(is_wanted, now).ok_or(ForwardingFailure::NoNode)?;
+            (to, now.saturating_add(LOST_WAIT_SECONDS))
         }
-        sent += part.len().max(1);
+    };
+    let number = requests.begin(to, client, deadline).ok_or(ForwardingFailure::Retry)?;
+    let state = clustered.state.clone();
+    let mut forwarded = OutboundRequest { node: node.clone(), state, to, number, client, is_open: false };
+    if member.is_some() {
+        clustered.send_request(&mut forwarded, request, seconds)?;
     }
     Ok(forwarded)
 }
 
-/// Ends all waiting requests of this node: it shuts down.
+/// Ends all waiting requests of this node, and the waiting of other nodes' requests for their clients: it shuts down, and has
+/// responses to all of them.
 pub fn end_all(node: &Arc<Node>) {
     if let Some(clustered) = ClusteredNode::of(node) {
         clustered.state.forwarded.fail(|_| true, ForwardingFailure::Retry);
+        clustered.state.inbound_requests.close(node.seconds());
     }
 }
 
@@ -86,6 +95,7 @@ pub struct OutboundRequest {
     state: Arc<PeerState>,
     to: NodeId,
     number: u64,
+    client: u64,
     /// The other node waits for the end.
     is_open: bool,
 }
@@ -123,7 +133,7 @@ impl OutboundRequest {
 
 impl Drop for OutboundRequest {
     fn drop(&mut self) {
-        self.state.forwarded.remove(self.number);
+        self.state.forwarded.remove_for_client(self.number, self.client);
         self.end(false);
     }
 }
@@ -135,10 +145,11 @@ struct RequestOutcome {
     awaits_end: bool,
 }
 
-struct OpenRequest {
+pub(super) struct OpenRequest {
     to: NodeId,
+    client: u64,
     /// Second of the node's clock.
-    deadline: u32,
+    pub(super) deadline: u32,
     /// Parts of the response.
     octets: Vec<u8>,
     outcome: Option<RequestOutcome>,
@@ -152,28 +163,55 @@ struct RequestEnd {
     is_sent: bool,
 }
 
+/// What one client uses.
+#[derive(Default)]
+struct ClientUse {
+    /// Requests that are open or whose response it has not taken.
+    requests: usize,
+    /// Octets of the responses among those in `open`.
+    octets: usize,
+}
+
 struct OpenRequests {
     next: u64,
     open: HashMap<u64, OpenRequest>,
     /// Number of open requests of each node.
     counts: BTreeMap<NodeId, usize>,
+    clients: HashMap<u64, ClientUse>,
     /// Octets of all responses.
     bytes: usize,
     /// Ends that did not fit into the queue. At most [`MAX_OPEN`].
     due_ends: Vec<RequestEnd>,
+    /// Nodes that were lost, and the second until which they may return.
+    lost: BTreeMap<NodeId, u32>,
 }
 
 impl Default for OpenRequests {
     fn default() -> OpenRequests {
-        let next = u64::from(u32::from_be_bytes(random_bytes())) << 32;
-        OpenRequests { next, open: HashMap::new(), counts: BTreeMap::new(), bytes: 0, due_ends: Vec::new() }
+        OpenRequests {
+            next: u64::from(u32::from_be_bytes(random_bytes())) << 32,
+            open: HashMap::new(),
+            counts: BTreeMap::new(),
+            clients: HashMap::new(),
+            bytes: 0,
+            due_ends: Vec::new(),
+            lost: BTreeMap::new(),
+        }
     }
 }
 
 impl OpenRequests {
+    /// Octets of the response to a request, and its client's, have become more or fewer.
+    fn count_octets(&mut self, client: u64, added: usize, removed: usize) {
+        self.bytes = self.bytes + added - removed;
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.octets = client.octets + added - removed;
+        }
+    }
+
     fn remove(&mut self, number: u64) -> Option<OpenRequest> {
         let removed = self.open.remove(&number)?;
-        self.bytes -= removed.octets.len();
+        self.count_octets(removed.client, 0, removed.octets.len());
         if let Some(count) = self.counts.get_mut(&removed.to) {
             *count -= 1;
             if *count == 0 {
@@ -181,6 +219,16 @@ impl OpenRequests {
             }
         }
         Some(removed)
+    }
+
+    /// A request has its outcome. Without a response, its octets are freed. Returns the task to wake.
+    fn finish(&mut self, number: u64, outcome: RequestOutcome) -> Option<Waker> {
+        let open = self.open.get_mut(&number)?;
+        let freed = outcome.failure.map(|_| std::mem::take(&mut open.octets)).unwrap_or_default();
+        open.outcome = Some(outcome);
+        let (client, waker) = (open.client, open.waker.take());
+        self.count_octets(client, 0, freed.len());
+        waker
     }
 }
 
@@ -190,34 +238,59 @@ pub(crate) struct ForwardedRequests(LeafMutex<OpenRequests>);
 
 impl ForwardedRequests {
     /// The number of a new request. `None` if too many are open.
-    pub(super) fn begin(&self, to: NodeId, deadline: u32) -> Option<u64> {
+    pub(super) fn begin(&self, to: NodeId, client: u64, deadline: u32) -> Option<u64> {
         let mut requests = self.0.lock();
         let count = requests.counts.get(&to).copied().unwrap_or_default();
         if requests.open.len() >= MAX_OPEN || count >= MAX_OPEN_PER_NODE {
             return None;
         }
+        let of_client = requests.clients.entry(client).or_default();
+        if of_client.requests >= MAX_OPEN_PER_CLIENT {
+            return None;
+        }
+        of_client.requests += 1;
         requests.next += 1;
         let number = requests.next;
         requests.counts.insert(to, count + 1);
-        let open = OpenRequest { to, deadline, octets: Vec::new(), outcome: None, waker: None };
+        let open = OpenRequest { to, client, deadline, octets: Vec::new(), outcome: None, waker: None };
         requests.open.insert(number, open);
         Some(number)
     }
 
-    pub(super) fn remove(&self, number: u64) {
-        self.0.lock().remove(number);
+    /// The client has its response, or does not wait for one.
+    pub(super) fn remove_for_client(&self, number: u64, client: u64) {
+        let mut requests = self.0.lock();
+        let removed = requests.remove(number);
+        if let Some(of_client) = requests.clients.get_mut(&client) {
+            of_client.requests -= 1;
+            if of_client.requests == 0 {
+                requests.clients.remove(&client);
+            }
+        }
+        drop(requests);
+        drop(removed);
+    }
+
+    /// A node that may return.
+    pub(super) fn lost_node(&self, is_wanted: impl Fn(&NodeId) -> bool, now: u32) -> Option<NodeId> {
+        let requests = self.0.lock();
+        requests.lost.iter().find(|(node, until)| now < **until && is_wanted(node)).map(|(node, _)| *node)
     }
 
     /// A node has sent a part of a response, or none. False if it is not one that a correct node sends.
     pub(super) fn answered(&self, number: u64, by: NodeId, status: ResponseStatus, part: &[u8]) -> bool {
-        let mut requests = self.0.lock();
-        let retained = requests.bytes;
+        let mut guard = self.0.lock();
+        let requests = &mut *guard;
         let Some(open) = requests.open.get_mut(&number).filter(|open| open.to == by) else { return true };
         if open.outcome.is_some() {
             return true;
         }
-        let is_valid = open.octets.len() + part.len() <= MAX_BYTES;
-        let fits = is_valid && retained + part.len() <= MAX_RETAINED_BYTES;
+        let (client, before) = (open.client, open.octets.len());
+        let is_valid = before + part.len() <= MAX_RESPONSE_BYTES;
+        let of_client = requests.clients.get(&client).map_or(0, |of_client| of_client.octets);
+        // A single response may be above the share of its client.
+        let has_share = of_client == before || of_client + part.len() <= MAX_RETAINED_PER_CLIENT;
+        let fits = is_valid && has_share && requests.bytes + part.len() <= MAX_RETAINED_BYTES;
         let (failure, awaits_end) = match status {
             _ if !fits => (Some(ForwardingFailure::Retry), true),
             ResponseStatus::Part | ResponseStatus::Complete => (None, false),
@@ -225,16 +298,14 @@ impl ForwardedRequests {
             ResponseStatus::Busy => (Some(ForwardingFailure::Retry), false),
             ResponseStatus::NoHandler => (Some(ForwardingFailure::NoNode), false),
         };
-        let mut waker = None;
-        if failure.is_some() || status != ResponseStatus::Part {
-            open.outcome = Some(RequestOutcome { failure, awaits_end });
-            waker = open.waker.take();
-        }
         if failure.is_none() {
             open.octets.extend_from_slice(part);
-            requests.bytes += part.len();
+            requests.count_octets(client, part.len(), 0);
         }
-        drop(requests);
+        let is_finished = failure.is_some() || status != ResponseStatus::Part;
+        let waker =
+            is_finished.then(|| requests.finish(number, RequestOutcome { failure, awaits_end })).flatten();
+        drop(guard);
         waker.into_iter().for_each(Waker::wake);
         is_valid
     }
@@ -244,29 +315,99 @@ impl ForwardedRequests {
         self.0.lock().bytes
     }
 
+    #[cfg(test)]
+    pub(super) fn failure_of(&self, number: u64) -> Option<ForwardingFailure> {
+        self.0.lock().open.get(&number)?.outcome.as_ref()?.failure
+    }
+
     /// Ends requests without a response.
-    fn fail(&self, is_concerned: impl Fn((&u64, &OpenRequest)) -> bool, failure: ForwardingFailure) {
+    pub(super) fn fail(&self, is_concerned: impl Fn(&OpenRequest) -> bool, failure: ForwardingFailure) {
         let mut wakers = Vec::new();
-        for (number, open) in &mut self.0.lock().open {
-            if open.outcome.is_none() && is_concerned((number, open)) {
-                let awaits_end = failure != ForwardingFailure::NoNode;
-                open.outcome = Some(RequestOutcome { failure: Some(failure), awaits_end });
-                wakers.extend(open.waker.take());
-            }
+        let mut guard = self.0.lock();
+        let requests = &mut *guard;
+        let concerned = |(_, open): &(&u64, &OpenRequest)| open.outcome.is_none() && is_concerned(open);
+        let numbers: Vec<u64> = requests.open.iter().filter(concerned).map(|(number, _)| *number).collect();
+        let awaits_end = failure != ForwardingFailure::NoNode;
+        for number in numbers {
+            wakers.extend(requests.finish(number, RequestOutcome { failure: Some(failure), awaits_end }));
         }
+        drop(guard);
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    pub(crate) fn forget_node(&self, node: NodeId) {
-        self.fail(|(_, open)| open.to == node, ForwardingFailure::NoNode);
-        self.0.lock().due_ends.retain(|end| end.to != node);
+    fn fail_one(&self, number: u64, failure: ForwardingFailure) {
+        let outcome = RequestOutcome { failure: Some(failure), awaits_end: true };
+        let waker = self.0.lock().finish(number, outcome);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// A node is no member any more. If it did not leave, it may return with its sessions.
+    pub(crate) fn forget_node(&self, node: NodeId, is_orderly: bool, now: u32) {
+        let failure = if is_orderly { ForwardingFailure::NoNode } else { ForwardingFailure::Retry };
+        self.fail(|open| open.to == node, failure);
+        let mut requests = self.0.lock();
+        requests.due_ends.retain(|end| end.to != node);
+        if !is_orderly {
+            requests.lost.insert(node, now.saturating_add(LOST_SECONDS));
+        }
     }
 }
 
 impl ClusteredNode<'_> {
+    /// Sends the parts of a request, all or none.
+    ///
+    /// # Errors
+    /// If nothing is sent.
+    fn send_request(
+        &self,
+        forwarded: &mut OutboundRequest,
+        request: &[u8],
+        seconds: u32,
+    ) -> Result<(), ForwardingFailure> {
+        let (to, number) = (forwarded.to, forwarded.number);
+        let mut envelopes = Vec::with_capacity(request.len() / PART_BYTES + 1);
+        let mut before: u32 = 0;
+        loop {
+            let rest = request.get(before as usize..).unwrap_or_default();
+            let part = &rest[..rest.len().min(PART_BYTES)];
+            let has_more = [u8::from(part.len() < rest.len())];
+            let (number, seconds) = (number.to_be_bytes(), seconds.to_be_bytes());
+            let content = [&number[..], &seconds, &before.to_be_bytes(), &has_more, part];
+            envelopes.push(self.forwarded_envelope(FORWARDED_REQUEST, &content));
+            if part.len() == rest.len() {
+                break;
+            }
+            before = before.saturating_add(u32::try_from(part.len()).unwrap_or(u32::MAX));
+        }
+        let kind = BoundedEnvelopes::Forwarded;
+        let octets = envelopes.iter().map(|(_, octets)| octets).sum();
+        let handovers = &self.state.handovers;
+        if !handovers.begin_bounded(to, kind, envelopes.len(), octets, MAX_FORWARDED_OCTETS) {
+            return Err(ForwardingFailure::Retry);
+        }
+        let mut refused = None;
+        for (envelope, octets) in envelopes {
+            match refused {
+                None => refused = self.hand_over_begun(to, kind, envelope, octets).err(),
+                Some(_) => handovers.bounded_sent(to, kind, octets, None, self.seconds()),
+            }
+            forwarded.is_open |= refused.is_none();
+        }
+        match refused {
+            None => Ok(()),
+            // The other node has parts, which it forgets with the end.
+            Some(_) if forwarded.is_open => {
+                self.state.forwarded.fail_one(number, ForwardingFailure::Retry);
+                Ok(())
+            }
+            Some(RefusalReason::UnknownNode | RefusalReason::OwnNode) => Err(ForwardingFailure::NoNode),
+            Some(_) => Err(ForwardingFailure::Retry),
+        }
+    }
+
     fn send_end(&self, end: RequestEnd) {
-        let head = [&end.number.to_be_bytes()[..], &[u8::from(end.is_sent)]].concat();
-        if self.send_part(end.to, FORWARDED_REQUEST_END, &head, &[]) == Err(RefusalReason::QueueFull) {
+        let head = [&end.number.to_be_bytes()[..], &[u8::from(end.is_sent)]];
+        if self.send_ending(end.to, FORWARDED_REQUEST_END, &head) == Err(RefusalReason::QueueFull) {
             let mut requests = self.state.forwarded.0.lock();
             if requests.due_ends.len() < MAX_OPEN {
                 requests.due_ends.push(end);
@@ -276,19 +417,22 @@ impl ClusteredNode<'_> {
 
     /// Ends requests that were not answered in time, and sends what did not fit into a queue. Called by the sweep.
     pub(crate) fn sweep_forwarded_requests(&self, now: u32) {
-        self.state.forwarded.fail(|(_, open)| open.deadline <= now, ForwardingFailure::Retry);
-        let due = std::mem::take(&mut self.state.forwarded.0.lock().due_ends);
+        self.state.forwarded.fail(|open| open.deadline <= now, ForwardingFailure::Retry);
+        let mut requests = self.state.forwarded.0.lock();
+        requests.lost.retain(|_, until| now < *until);
+        let due = std::mem::take(&mut requests.due_ends);
+        drop(requests);
         due.into_iter().for_each(|end| self.send_end(end));
         self.state.inbound_requests.sweep(now);
     }
 
-    /// A node refused an envelope because it does not know the kind, or is gone.
-    pub(crate) fn on_request_returned(&self, by: NodeId, envelope: &Envelope) {
+    /// A node refused an envelope because it does not know the kind, or the connection with it broke before it had it.
+    pub(crate) fn on_request_returned(&self, by: NodeId, envelope: &Envelope, is_refused: bool) {
         if envelope.header.kind == FORWARDED_REQUEST
             && let Some((number, _)) = envelope.bytes.split_first_chunk()
         {
-            let number = u64::from_be_bytes(*number);
-            self.state.forwarded.answered(number, by, ResponseStatus::NoHandler, &[]);
+            let status = if is_refused { ResponseStatus::NoHandler } else { ResponseStatus::Busy };
+            self.state.forwarded.answered(u64::from_be_bytes(*number), by, status, &[]);
         }
     }
 
