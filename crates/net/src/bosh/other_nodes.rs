@@ -85,7 +85,8 @@ impl HeldForwardedRequest {
             // The client could repeat the request forever.
             session.end(TerminationReason::Policy);
             let legacy = session.params.version.is_none();
-            let (status, body) = (Condition::PolicyViolation.status(legacy), Condition::PolicyViolation.body());
+            let (status, body) =
+                (Condition::PolicyViolation.status(legacy), Condition::PolicyViolation.body());
             response = BoshResponse { status, body, ..response };
             *pending = PendingResponse::ready(response.clone());
         }
@@ -154,8 +155,7 @@ impl BoshSessionTable {
         let (settings, now) = (self.settings(), self.common.clock.now());
         let address = base::network_number(origin.peer.ip());
         let request = NewRequest { sid, address, octets: octets.len(), rate: settings.requests_per_second };
-        let forwarded =
-            self.forwarding_limits.lock().begin(&request, now).ok_or(ForwardingError::Retry)?;
+        let forwarded = self.forwarding_limits.lock().begin(&request, now).ok_or(ForwardingError::Retry)?;
         let seconds = settings.max_wait_seconds.saturating_add(MARGIN_SECONDS);
         let started = forwarder.forward(node_tag(sid), address, &octets, seconds);
         if started.is_err() {

@@ -66,7 +66,8 @@ impl<'a> BoshRequest<'a> {
     pub(super) fn read_head(body: &'a [u8], limits: &Limits) -> Result<BoshRequest<'a>, BoshRequestError> {
         let start = skip_declaration(body)?;
         // A longer tag is refused below, so the rest of the body is not searched.
-        let most = start.saturating_add(limits.start_tag_bytes as usize).saturating_add(1).min(body.len());
+        let most =
+            start.saturating_add(usize::from(limits.start_tag_bytes)).saturating_add(1).min(body.len());
         let is_cut = most < body.len();
         let error = if is_cut { BoshRequestError::TooLarge } else { BoshRequestError::Malformed };
         let end = tag_end(&body[..most], start).ok_or(error)?;

@@ -126,9 +126,7 @@ impl BoshSessionTable {
             return self.create_session(origin, request);
         };
         match sid.and_then(|sid| self.session(sid)) {
-            Some(session) => {
-                session.handle_request(origin.secure, request, (&origin.listener.limits, most))
-            }
+            Some(session) => session.handle_request(origin.secure, request, (&origin.listener.limits, most)),
             None => self.forward(sid, &origin, body),
         }
     }

@@ -6,8 +6,8 @@
 //!
 //! # Pitfalls
 //!
-//! A request that is dropped without an end counts as a broken connection. So does one whose end does not arrive within
-//! [`END_SECONDS`](super::answering), and those of a node that is gone.
+//! A request that is dropped without an end counts as a broken connection. So does one whose end does not arrive in time, and
+//! those of a node that is gone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -180,10 +180,9 @@ impl InboundRequests {
     /// False if too many of that node are held, or too many octets, or one with this number is.
     pub(super) fn hold(&self, from: NodeId, number: u64, octets: usize, deadline: u32) -> bool {
         let mut state = self.0.lock();
-        let is_closing = state.is_closing;
         let node = state.nodes.entry(from).or_default();
         let has_room = node.held.len() < MAX_OPEN_PER_NODE && node.octets + octets <= MAX_RETAINED_BYTES;
-        if is_closing || !has_room || node.held.contains_key(&number) {
+        if !has_room || node.held.contains_key(&number) {
             return false;
         }
         node.octets += octets;
