@@ -1,5 +1,5 @@
 //! Requests of clients that another node must answer, because it has what they concern: octets whose meaning is that of the
-//! handler. `outbound` is the sender's side; `inbound` is the receiver's table, and `answering` its work.
+//! handler. `open_requests` is the sender's table and `outbound` its work; `inbound` and `answering` are those of the receiver.
 //!
 //! ```text
 //! request    8 its number, 4 seconds that the sender waits, 4 octets before this part, 1 whether parts follow (0 or 1);
@@ -20,6 +20,7 @@
 
 mod answering;
 mod inbound;
+mod open_requests;
 mod outbound;
 #[cfg(test)]
 mod tests;
@@ -35,7 +36,7 @@ pub use answering::{
 pub use outbound::{OutboundRequest, end_all, forward, own_tag};
 
 pub(super) use inbound::InboundRequests;
-pub(super) use outbound::ForwardedRequests;
+pub(super) use open_requests::ForwardedRequests;
 
 /// Maximum number of requests of this node that wait for other nodes.
 const MAX_OPEN: usize = 65_536;
