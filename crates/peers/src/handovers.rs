@@ -446,20 +446,8 @@ impl ClusteredNode<'_> {
 
     /// Sends presence to another node.
     pub(super) fn hand_over_presence(&self, node: NodeId, envelope: Envelope) -> Result<(), RefusalReason> {
-        let octets = envelope.encoded_len();
-        self.hand_over_bounded(node, BoundedEnvelopes::Presence, envelope, octets, MAX_PRESENCE_OCTETS)
-    }
-
-    /// Sends an envelope that counts for this number of octets, of which no more than `most` may be open.
-    pub(super) fn hand_over_bounded(
-        &self,
-        node: NodeId,
-        kind: BoundedEnvelopes,
-        envelope: Envelope,
-        octets: usize,
-        most: usize,
-    ) -> Result<(), RefusalReason> {
-        if !self.state.handovers.begin_bounded(node, kind, 1, octets, most) {
+        let (kind, octets) = (BoundedEnvelopes::Presence, envelope.encoded_len());
+        if !self.state.handovers.begin_bounded(node, kind, 1, octets, MAX_PRESENCE_OCTETS) {
             return Err(RefusalReason::QueueFull);
         }
         self.hand_over_begun(node, kind, envelope, octets)

@@ -57,8 +57,8 @@ const MAX_RETAINED_BYTES: usize = 64 << 20;
 const MAX_RETAINED_PER_CLIENT: usize = 8 << 20;
 /// Octets of one envelope: half of what it carries, so that stanzas behind it are not delayed for long.
 const PART_BYTES: usize = 256 << 10;
-/// What an envelope counts for besides its octets: the queue also has a number of envelopes.
-const ENVELOPE_OVERHEAD: usize = 128;
+/// What an envelope counts for besides its content: the queue also has a number of envelopes.
+const ENVELOPE_OVERHEAD: usize = 192;
 /// Octets above the bound that are left for what ends requests.
 const RESERVED_OCTETS: usize = 256 << 10;
 
@@ -94,15 +94,13 @@ impl ResponseStatus {
     }
 }
 
-impl ClusteredNode<'_> {
-    fn forwarded_envelope(&self, kind: EnvelopeKind, content: &[&[u8]]) -> (Envelope, usize) {
-        let own = self.cluster.node();
-        let envelope = Envelope::new(kind, EnvelopeClass::Control, own, Vec::new(), content.concat());
-        let octets = envelope.encoded_len() + ENVELOPE_OVERHEAD;
-        (envelope, octets)
-    }
+/// What an envelope with this many octets counts for.
+const fn octets_of(content: usize) -> usize {
+    content + ENVELOPE_OVERHEAD
+}
 
-    /// Sends an envelope unless `most` octets would be open.
+impl ClusteredNode<'_> {
+    /// Sends an envelope unless more than `most` octets would be open. It is not built before.
     fn send_forwarded(
         &self,
         to: NodeId,
@@ -110,8 +108,20 @@ impl ClusteredNode<'_> {
         content: &[&[u8]],
         most: usize,
     ) -> Result<(), RefusalReason> {
-        let (envelope, octets) = self.forwarded_envelope(kind, content);
-        self.hand_over_bounded(to, BoundedEnvelopes::Forwarded, envelope, octets, most)
+        let octets = octets_of(content.iter().map(|piece| piece.len()).sum());
+        if !self.state.handovers.begin_bounded(to, BoundedEnvelopes::Forwarded, 1, octets, most) {
+            return Err(RefusalReason::QueueFull);
+        }
+        self.send_begun(to, kind, content)
+    }
+
+    /// Sends an envelope that has been counted.
+    fn send_begun(&self, to: NodeId, kind: EnvelopeKind, content: &[&[u8]]) -> Result<(), RefusalReason> {
+        let content = content.concat();
+        let octets = octets_of(content.len());
+        let own = self.cluster.node();
+        let envelope = Envelope::new(kind, EnvelopeClass::Control, own, Vec::new(), content);
+        self.hand_over_begun(to, BoundedEnvelopes::Forwarded, envelope, octets)
     }
 
     /// Sends the end of a request, or that it has no response.

@@ -12,7 +12,7 @@ use cluster::{Envelope, NodeId, RefusalReason};
 use throng_core::Node;
 
 use super::open_requests::RequestEnd;
-use super::{ForwardingFailure, MAX_REQUEST_BYTES, PART_BYTES, ResponseStatus};
+use super::{ForwardingFailure, MAX_REQUEST_BYTES, PART_BYTES, ResponseStatus, octets_of};
 use crate::ClusteredNode;
 use crate::envelope_kinds::{FORWARDED_REQUEST, FORWARDED_REQUEST_END};
 use crate::handovers::{BoundedEnvelopes, MAX_FORWARDED_OCTETS};
@@ -21,6 +21,8 @@ use crate::home::PeerState;
 /// Octets of forwarded requests and responses in the queue to a node above which requests must be repeated: the rest is left to
 /// responses, which wait.
 const MAX_OPEN_REQUEST_OCTETS: usize = MAX_FORWARDED_OCTETS / 2;
+/// Octets before a part of a request.
+const HEAD_BYTES: usize = 8 + 4 + 4 + 1;
 /// Seconds that a request for a node that was lost waits: its client repeats it immediately.
 const LOST_WAIT_SECONDS: u32 = 2;
 
@@ -138,32 +140,29 @@ impl ClusteredNode<'_> {
         seconds: u32,
     ) -> Result<(), ForwardingFailure> {
         let (to, number) = (forwarded.to, forwarded.number);
-        let mut envelopes = Vec::with_capacity(request.len() / PART_BYTES + 1);
-        let mut before: u32 = 0;
-        loop {
-            let rest = request.get(before as usize..).unwrap_or_default();
-            let part = &rest[..rest.len().min(PART_BYTES)];
-            let has_more = [u8::from(part.len() < rest.len())];
-            let (number, seconds) = (number.to_be_bytes(), seconds.to_be_bytes());
-            let content = [&number[..], &seconds, &before.to_be_bytes(), &has_more, part];
-            envelopes.push(self.forwarded_envelope(FORWARDED_REQUEST, &content));
-            if part.len() == rest.len() {
-                break;
-            }
-            before = before.saturating_add(u32::try_from(part.len()).unwrap_or(u32::MAX));
-        }
-        let kind = BoundedEnvelopes::Forwarded;
-        let octets = envelopes.iter().map(|(_, octets)| octets).sum();
-        let handovers = &self.state.handovers;
-        if !handovers.begin_bounded(to, kind, envelopes.len(), octets, MAX_OPEN_REQUEST_OCTETS) {
+        let (id, seconds) = (number.to_be_bytes(), seconds.to_be_bytes());
+        // An empty request has one part.
+        let count = request.len().div_ceil(PART_BYTES).max(1);
+        let parts = (0..count).map(|index| {
+            let begins = index * PART_BYTES;
+            (begins, &request[begins..request.len().min(begins + PART_BYTES)])
+        });
+        let octets = parts.clone().map(|(_, part)| octets_of(HEAD_BYTES + part.len())).sum();
+        let (kind, handovers) = (BoundedEnvelopes::Forwarded, &self.state.handovers);
+        if !handovers.begin_bounded(to, kind, count, octets, MAX_OPEN_REQUEST_OCTETS) {
             return Err(ForwardingFailure::Retry);
         }
         let mut refused = None;
-        for (envelope, octets) in envelopes {
-            match refused {
-                None => refused = self.hand_over_begun(to, kind, envelope, octets).err(),
-                Some(_) => handovers.bounded_sent(to, kind, octets, None, self.seconds()),
+        for (begins, part) in parts {
+            if refused.is_some() {
+                let octets = octets_of(HEAD_BYTES + part.len());
+                handovers.bounded_sent(to, kind, octets, None, self.seconds());
+                continue;
             }
+            let before = u32::try_from(begins).unwrap_or(u32::MAX).to_be_bytes();
+            let has_more = [u8::from(begins + part.len() < request.len())];
+            let content = [&id[..], &seconds, &before, &has_more, part];
+            refused = self.send_begun(to, FORWARDED_REQUEST, &content).err();
             forwarded.is_open |= refused.is_none();
         }
         match refused {
