@@ -325,6 +325,17 @@ impl State {
         let has_share =
             others + length <= MAX_KEPT_BYTES || peer.link.envelopes.bytes() + length <= KEPT_SHARE;
         let is_reliable = envelope.header.class.is_reliable();
+        if !envelope.fits() || !is_reliable && length > MAX_BODY {
+            return Err(RefusalReason::TooLarge);
+        }
+        // Before it is encoded: whoever waits for room tries often, and this is under the lock of the whole cluster.
+        let has_room = match is_reliable {
+            true => peer.link.envelopes.has_room(length) && has_share,
+            false => peer.link.has_room_for_presence(length),
+        };
+        if !has_room {
+            return Err(RefusalReason::QueueFull);
+        }
         envelope.header.origin = own.node;
         envelope.header.epoch = own.epoch;
         envelope.header.sequence = if is_reliable { self.last_ticket } else { self.last_presence } + 1;
@@ -335,19 +346,9 @@ impl State {
             EnvelopeError::TooLarge => RefusalReason::TooLarge,
             _ => RefusalReason::Undefined,
         })?;
-        if is_reliable {
-            if !peer.link.envelopes.has_room(length) || !has_share {
-                return Err(RefusalReason::QueueFull);
-            }
-            self.last_ticket += 1;
-        } else {
-            if length > MAX_BODY {
-                return Err(RefusalReason::TooLarge);
-            }
-            if !peer.link.has_room_for_presence(length) {
-                return Err(RefusalReason::QueueFull);
-            }
-            self.last_presence += 1;
+        match is_reliable {
+            true => self.last_ticket += 1,
+            false => self.last_presence += 1,
         }
         wakes |= peer.link.push_envelope(ticket.sequence, body.into());
         self.statistics.envelopes_sent += 1;

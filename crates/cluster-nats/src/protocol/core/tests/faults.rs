@@ -375,6 +375,8 @@ fn a_queue_that_is_full_refuses_and_has_room_after_receipts() {
     let fill = || (0..1_000).take_while(|_| one.deliver(name("b"), envelope.clone()).is_ok()).count();
     let room = fill();
     assert!((50..100).contains(&room), "{room}");
+    let refused = one.deliver(name("b"), envelope.clone()).unwrap_err();
+    assert_eq!(refused.envelope, envelope, "it was not prepared to be sent, which takes time");
     let presence = test_envelope(name("a"), EnvelopeClass::Presence, &"x".repeat(100_000));
     let refused = (0..20).filter(|_| one.deliver(name("b"), presence.clone()).is_err()).count();
     assert!(refused > 5, "presence has a bound of its own");
