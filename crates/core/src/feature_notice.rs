@@ -12,6 +12,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cluster::NodeId;
+
 use crate::host::Host;
 use crate::node::Node;
 
@@ -21,6 +23,8 @@ pub struct NoticeCtx<'a> {
     pub node: &'a Arc<Node>,
     /// The host for which it was sent.
     pub host: &'a Arc<Host>,
+    /// The node that has sent it; none if notices may have been missed.
+    pub from: Option<NodeId>,
     /// Its content, unchecked. `None`: notices may have been missed.
     pub content: Option<&'a [u8]>,
 }
@@ -57,10 +61,10 @@ impl Node {
     }
 
     /// Another node has sent a notice. Unknown names are ignored: the node may have other features.
-    pub fn handle_notice(self: &Arc<Self>, host: &Arc<Host>, name: &str, content: &[u8]) {
+    pub fn handle_notice(self: &Arc<Self>, host: &Arc<Host>, from: NodeId, name: &str, content: &[u8]) {
         let handlers = host.extensions.get::<NoticeHandlers>();
         if let Some(handler) = handlers.and_then(|handlers| handlers.0.get(name)) {
-            handler.handle(&NoticeCtx { node: self, host, content: Some(content) });
+            handler.handle(&NoticeCtx { node: self, host, from: Some(from), content: Some(content) });
         }
     }
 
@@ -69,7 +73,7 @@ impl Node {
         for host in &self.hosts() {
             let handlers = host.extensions.get::<NoticeHandlers>();
             for handler in handlers.iter().flat_map(|handlers| handlers.0.values()) {
-                handler.handle(&NoticeCtx { node: self, host, content: None });
+                handler.handle(&NoticeCtx { node: self, host, from: None, content: None });
             }
         }
     }

@@ -50,7 +50,7 @@ impl RoomService {
         if ctx.to.local().is_none() {
             return Flow::Stop(StopReason::Refused(StanzaCondition::ServiceUnavailable.into()));
         }
-        self.shared.watch_ownership(ctx.node);
+        self.shared.join_slices(ctx.node);
         let room = ctx.to.bare().to_jid();
         let input =
             RoomInput::Stanza { stanza: ctx.stanza.clone(), from: ctx.from.to_jid(), to: ctx.to.to_jid() };
@@ -78,6 +78,7 @@ impl RoomService {
         let (reply, answer) = answer_channel();
         let (bytes, from) = (request.bytes.to_vec(), request.from.to_jid());
         let size = bytes.len() + MESSAGE_BYTES;
+        self.shared.join_slices(request.node);
         self.send(request.node, &room, RoomInput::Request { bytes, is_set, from, reply }, size);
         IqFlow::wait(async move {
             let ended = || Err(StanzaCondition::ResourceConstraint.into());
@@ -92,6 +93,7 @@ impl RoomService {
         room: Jid,
         input: impl FnOnce(AnswerSender<T>) -> RoomInput,
     ) -> Option<T> {
+        self.shared.join_slices(node);
         let (reply, answer) = answer_channel();
         self.send(node, &room, input(reply), MESSAGE_BYTES);
         answer.receive().await

@@ -23,7 +23,7 @@ use crate::ClusteredNode;
 use crate::envelope_kinds::{
     COPY, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_REQUEST_END, FORWARDED_RESPONSE, MESSAGE_STORED,
     NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER,
-    PUSH, RESYNC, SERVICE_STANZA, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE, SESSION_TAIL,
+    PUSH, RESYNC, SERVICE_STANZA, SLICE_FREED, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE, SESSION_TAIL,
     SESSION_TAKEN, USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
@@ -163,7 +163,8 @@ impl ClusteredNode<'_> {
             FORWARDED_REQUEST => self.on_forwarded_request(from, &envelope.bytes),
             FORWARDED_RESPONSE => self.on_forwarded_response(from, &envelope.bytes),
             FORWARDED_REQUEST_END => self.on_request_end(from, &envelope.bytes),
-            NOTICE => self.on_notice(envelope),
+            NOTICE => self.on_notice(from, envelope),
+            SLICE_FREED => self.on_slice_freed(&envelope.bytes),
             USAGE_REPORT => self.on_usage_report(envelope),
             RESYNC => {
                 self.on_resync(from);
@@ -246,6 +247,7 @@ impl Inbox for ClusterInbox {
             | NODE_QUERY_ANSWER
             | NOTICE
             | NOTICES_MISSED
+            | SLICE_FREED
             | USAGE_REPORT
             | RESYNC
             | SESSION_REQUEST
@@ -300,6 +302,7 @@ impl Inbox for ClusterInbox {
                     node.read_accounts_again();
                 }
                 node.on_peer_left(left, &claims);
+                node.slice_member_left(left);
                 tracing::info!(node = %left, claims = claims.len(), orderly, "a node left the cluster");
             }
         }

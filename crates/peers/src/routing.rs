@@ -289,5 +289,6 @@ impl PeerRouting for PeerRouter {
         node.sweep_forwarded_requests(now);
         node.expire_session_transfers(now);
         node.give_up_overdue_handovers(now);
+        node.sweep_slices();
     }
 }

@@ -78,8 +78,8 @@ impl Room {
         if let Some(retract) = message.child("retract", Ns::Retract) {
             self.retract_own(ctx, retract, stanza, &occupant_id);
         }
-        if is_limited && let Some(occupant) = self.occupants.get_mut(&nick) {
-            occupant.last_message_millis = ctx.now;
+        if is_limited {
+            self.occupants.set_last_message(&nick, ctx.now);
         }
         if is_stored {
             let stanza = self.with_delay(&reflected, ctx.now);

@@ -29,10 +29,10 @@ use crate::privileges::Affiliation;
 const VERSION: u8 = 1;
 
 /// Takes fields from an encoding.
-struct FieldReader<'a>(&'a [u8]);
+pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> FieldReader<'a> {
-    fn bytes(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
         let (length, rest) = self.0.split_first_chunk()?;
         let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
         let field = rest.get(..length)?;
@@ -40,18 +40,18 @@ impl<'a> FieldReader<'a> {
         Some(field)
     }
 
-    fn text(&mut self) -> Option<&'a str> {
+    pub(super) fn text(&mut self) -> Option<&'a str> {
         std::str::from_utf8(self.bytes()?).ok()
     }
 
-    fn octet(&mut self) -> Option<u8> {
+    pub(super) fn octet(&mut self) -> Option<u8> {
         let (octet, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*octet)
     }
 }
 
-fn put_field(out: &mut Vec<u8>, field: &[u8]) {
+pub(super) fn put_field(out: &mut Vec<u8>, field: &[u8]) {
     out.extend(u32::try_from(field.len()).unwrap_or(u32::MAX).to_be_bytes());
     out.extend(field);
 }

@@ -56,7 +56,7 @@ impl Room {
         ctx.multicast(Some(reflected.clone()), &address, recipients);
         self.subject.stanza = Some((self.with_delay(&reflected, ctx.now), address));
         self.subject.text = text;
-        self.is_changed = true;
+        self.note_change();
         Ok(())
     }
 
