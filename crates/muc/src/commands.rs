@@ -129,7 +129,8 @@ fn room_address(call: &CommandCall) -> Result<Jid, CommandError> {
         let text = format!("{room} is not the address of a room; write one such as name@{service}");
         return Err(CommandError::new(CommandErrorKind::NotAcceptable, text));
     }
-    let SliceAccess::Elsewhere(owner) = slice_access(&call.node, slice_of_item(&call.node, room.as_ref())) else {
+    let SliceAccess::Elsewhere(owner) = slice_access(&call.node, slice_of_item(&call.node, room.as_ref()))
+    else {
         return Ok(room.clone());
     };
     let text = format!("the node {owner} has the room {room}; run the command there");

@@ -150,7 +150,8 @@ impl RoomTask {
     /// Passes an input on to the owner. What cannot be passed on is refused.
     async fn pass_on(&self, node: &Arc<Node>, input: RoomInput, to: NodeId) {
         match &input {
-            RoomInput::Stanza { stanza, to: item, .. } if forward_to_owner(node, stanza, item.as_ref(), to) => {}
+            RoomInput::Stanza { stanza, to: item, .. }
+                if forward_to_owner(node, stanza, item.as_ref(), to) => {}
             _ => self.reject(node, input).await,
         }
     }
@@ -168,7 +169,9 @@ impl RoomTask {
             self.flush_history(node, room.history_limit()).await;
             let copy = room.full_copy(self.is_stored, true);
             let is_sent = match self.copy_sender(node) {
-                Some(sender) if room.occupant_count() > 0 => sender.send_changes_surely(to, &self.jid, &copy).await,
+                Some(sender) if room.occupant_count() > 0 => {
+                    sender.send_changes_surely(to, &self.jid, &copy).await
+                }
                 _ => true,
             };
             if !is_sent {

@@ -239,12 +239,7 @@ impl RoomShared {
     }
 
     /// Sends an input to each of these rooms, in the background.
-    fn send_to_all(
-        &self,
-        node: &Arc<Node>,
-        rooms: Vec<Jid>,
-        input: impl Fn() -> RoomInput + Send + 'static,
-    ) {
+    fn send_to_all(&self, node: &Arc<Node>, rooms: Vec<Jid>, input: impl Fn() -> RoomInput + Send + 'static) {
         let Some(tasks) = self.tasks().filter(|_| !rooms.is_empty()) else { return };
         let sender = node.clone();
         let send = async move {
@@ -268,7 +263,8 @@ impl SliceService for RoomSlices {
             for _ in 0..2 {
                 for room in rooms.rooms_of_slice(&node, slice) {
                     let (reply, done) = answer_channel();
-                    let message = RoomMessage { node: node.clone(), input: RoomInput::HandOver { to, reply } };
+                    let message =
+                        RoomMessage { node: node.clone(), input: RoomInput::HandOver { to, reply } };
                     tasks.clone().send(node.spawner.clone(), room, message, INPUT_BYTES).await;
                     done.receive().await;
                 }
@@ -298,7 +294,9 @@ impl SliceService for RoomSlices {
                 None => backups.remove(&slice),
             }
         };
-        let SliceAccess::Own(Some(lease)) = slice_access(node, slice) else { return backup_failed(node, slice) };
+        let SliceAccess::Own(Some(lease)) = slice_access(node, slice) else {
+            return backup_failed(node, slice);
+        };
         let sender = CopySender { node, domain: rooms.domain(), slice, number: lease.number };
         for other in former.into_iter().chain(backup) {
             sender.send(other, FORGET, &[]);

@@ -24,7 +24,8 @@ use xml::Ns;
 use crate::answer_channel::{AnswerReceiver, AnswerSender, answer_channel};
 use crate::options::{CreationAccess, ServiceOptions};
 use crate::room::{
-    DestroyNotice, Room, RoomCopy, RoomCtx, RoomRequest, RoomState, UndeliveredReport, not_in_room, send_error,
+    DestroyNotice, Room, RoomCopy, RoomCtx, RoomRequest, RoomState, UndeliveredReport, not_in_room,
+    send_error,
 };
 use crate::room_directory::{RoomDirectory, RoomLimit};
 use crate::room_ownership::RoomCopies;
@@ -528,7 +529,9 @@ impl SerialState for RoomTask {
     fn handle(&mut self, message: RoomMessage) -> Option<BoxFuture<'_, ()>> {
         let RoomMessage { node, input } = message;
         match self.access(&node) {
-            SliceAccess::Own(lease) if self.is_ready(&lease, &input) => self.handle_loaded(node, input, Ok(())),
+            SliceAccess::Own(lease) if self.is_ready(&lease, &input) => {
+                self.handle_loaded(node, input, Ok(()))
+            }
             access => Some(Box::pin(self.handle_later(node, input, access))),
         }
     }

@@ -33,8 +33,7 @@ struct PortBlocks {
     bound: Vec<Socket>,
 }
 
-static OWN: Mutex<PortBlocks> =
-    Mutex::new(PortBlocks { locks: Vec::new(), unused: 0..0, bound: Vec::new() });
+static OWN: Mutex<PortBlocks> = Mutex::new(PortBlocks { locks: Vec::new(), unused: 0..0, bound: Vec::new() });
 
 /// `N` different ports. This process does not choose them again, and no other one does while this one lives.
 ///

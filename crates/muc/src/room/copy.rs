@@ -97,7 +97,12 @@ impl RoomCopy {
     }
 
     /// The room without its occupants; `None` if it cannot be read, or is not in the store any more. `stored` is what is there.
-    pub(crate) fn room(&self, jid: Jid, options: Arc<ServiceOptions>, stored: Option<StoredRoom>) -> Option<Room> {
+    pub(crate) fn room(
+        &self,
+        jid: Jid,
+        options: Arc<ServiceOptions>,
+        stored: Option<StoredRoom>,
+    ) -> Option<Room> {
         let mut fields = FieldReader(&self.settings);
         let flags = fields.octet()?;
         if flags & STORED != 0 {

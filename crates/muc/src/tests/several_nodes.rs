@@ -1,10 +1,12 @@
 //! Rooms in a cluster: occupants on all nodes, and owners that change.
 
+use jid::Jid;
+use peers::slices::SliceAccess;
 use testkit::TestNodes;
 
 use super::*;
 
-const ROOMS: usize = 8;
+const ROOMS: usize = 16;
 
 fn room(number: usize) -> String {
     format!("room{number}@conference.example.com")
@@ -41,9 +43,13 @@ impl Cluster {
     }
 
     fn make_persistent(&self, client: &NodeClient, number: usize) -> String {
+        self.configure(client, number, true)
+    }
+
+    fn configure(&self, client: &NodeClient, number: usize, persistent: bool) -> String {
         let form = format!(
             "<x xmlns='jabber:x:data' type='submit'>{}</x>",
-            field("muc#roomconfig_persistentroom", "1")
+            field("muc#roomconfig_persistentroom", if persistent { "1" } else { "0" })
         );
         let query = format!("<query xmlns='http://jabber.org/protocol/muc#owner'>{form}</query>");
         self.send(client, &format!("<iq type='set' to='{}' id='c1'>{query}</iq>", room(number))).concat()
@@ -54,18 +60,61 @@ impl Cluster {
         self.send(client, &format!("<message to='{to}' type='groupchat'><body>{body}</body></message>"))
     }
 
-    /// Numbers of the rooms that each node has in memory.
+    /// Number of rooms that belong to each node that is alive.
     fn rooms_by_node(&self) -> Vec<usize> {
-        let of_node = |index: &usize| {
-            let node = &self.nodes.node(*index).node;
-            let is_here = |number: &usize| {
-                let jid = jid::Jid::parse(&room(*number)).unwrap();
-                !crate::room_ownership::is_owned_elsewhere(node, jid.as_ref())
-            };
-            (0..ROOMS).filter(is_here).count()
-        };
-        self.nodes.alive().iter().map(of_node).collect()
+        let count = |index: &usize| (0..ROOMS).filter(|number| self.owner(*number) == Some(*index)).count();
+        self.nodes.alive().iter().map(count).collect()
     }
+
+    /// Number of the node that must own a room, as the first node that is alive sees it.
+    fn owner(&self, number: usize) -> Option<usize> {
+        let alive = self.nodes.alive();
+        let node = &self.nodes.node(alive[0]).node;
+        let slice = peers::slices::slice_of_item(node, Jid::parse(&room(number)).unwrap().as_ref());
+        let owner = node.cluster.slice_nodes(slice).owner;
+        alive.into_iter().find(|index| self.nodes.id(*index) == owner)
+    }
+
+    /// Numbers of the nodes that act as the owner of a room.
+    fn acting_owners(&self, number: usize) -> Vec<usize> {
+        let acts = |index: &usize| {
+            let node = &self.nodes.node(*index).node;
+            let slice = peers::slices::slice_of_item(node, Jid::parse(&room(number)).unwrap().as_ref());
+            matches!(peers::slices::slice_access(node, slice), SliceAccess::Own(_) | SliceAccess::Moving(..))
+        };
+        self.nodes.alive().into_iter().filter(acts).collect()
+    }
+
+    /// Lets time pass; each second everything that can happen does.
+    fn pass(&self, seconds: u32) {
+        for _ in 0..seconds {
+            self.nodes.advance(1);
+            self.nodes.settle();
+        }
+    }
+
+    fn say_unread(&self, client: &NodeClient, number: usize, body: &str) {
+        let to = room(number);
+        client
+            .send(&format!("<message to='{to}' type='groupchat' id='{body}'><body>{body}</body></message>"));
+    }
+}
+
+/// Bodies of messages of a room, in the order in which they arrived.
+fn bodies(received: &[String], number: usize) -> Vec<String> {
+    let from = format!("from='{}/", room(number));
+    let body = |stanza: &String| {
+        let (_, rest) = stanza.split_once("<body>")?;
+        Some(rest.split_once("</body>")?.0.to_owned())
+    };
+    let of_room = |stanza: &&String| stanza.contains(&from) && !stanza.contains("type='error'");
+    received.iter().filter(of_room).filter_map(body).collect()
+}
+
+/// Stanzas with a status, such as 333.
+fn with_status(received: &[String], code: u16) -> Vec<&String> {
+    let status = format!("<status code='{code}'/>");
+    received.iter().filter(|one| one.contains(&status)).collect()
 }
 
 #[test]
@@ -107,46 +156,169 @@ fn occupants_on_all_nodes_receive_the_same_messages_in_the_same_order() {
 }
 
 #[test]
-fn after_the_loss_of_a_node_its_rooms_are_read_from_the_store_and_its_occupants_are_removed() {
-    let mut cluster = Cluster::new(2);
+fn after_the_loss_of_the_owner_occupants_of_living_nodes_are_still_in_the_room() {
+    for count in [2, 3] {
+        let mut cluster = Cluster::new(count);
+        let (crone, hag) = (cluster.connect(0, "crone1"), cluster.connect(1, "hag66"));
+        let wicca = cluster.connect(2, "wiccarocks");
+        for number in 0..ROOMS {
+            cluster.enter(&crone, number, "firstwitch");
+            // Odd rooms are temporary, and are in no store.
+            let persistent = number % 2 == 0;
+            let configured = cluster.configure(&crone, number, persistent);
+            assert!(configured.contains("type='result'"), "{configured}");
+            cluster.enter(&hag, number, "thirdwitch");
+            cluster.enter(&wicca, number, "secondwitch");
+            cluster.say(&crone, number, "before");
+        }
+        cluster.pass(2);
+        forget(&[&crone, &hag, &wicca]);
+        let lost: Vec<usize> = (0..ROOMS).filter(|number| cluster.owner(*number) == Some(1)).collect();
+        assert!(!lost.is_empty() && lost.len() < ROOMS, "{lost:?}");
+        cluster.nodes.crash(1);
+        cluster.pass(15);
+        let received = crone.recv();
+        assert_eq!(with_status(&received, 110), Vec::<&String>::new(), "{count} nodes: nobody here leaves");
+        for number in 0..ROOMS {
+            let gone = format!("from='{}/thirdwitch' type='unavailable'", room(number));
+            let gone = with_status(&received, 333).iter().filter(|one| one.contains(&gone)).count();
+            assert_eq!(gone, 1, "{count} nodes, room {number}: {received:?}");
+        }
+        forget(&[&wicca]);
+        for number in 0..ROOMS {
+            let own = bodies(&cluster.say(&crone, number, "after"), number);
+            let others = bodies(&wicca.recv(), number);
+            assert_eq!(
+                (own, others),
+                (vec!["after".to_owned()], vec!["after".to_owned()]),
+                "{count} nodes, room {number}"
+            );
+            assert_eq!(cluster.acting_owners(number).len(), 1);
+        }
+        // Everything is in the history of persistent rooms, and roles are as before.
+        let again = cluster.nodes.node(0).connect("hag66", "again");
+        cluster.nodes.settle();
+        for number in 0..ROOMS {
+            let entered = cluster.enter(&again, number, "thirdwitch");
+            assert!(
+                entered.contains("/firstwitch") && !entered.contains("<status code='201'/>"),
+                "{entered}"
+            );
+            assert!(entered.contains("affiliation='owner'"), "{entered}");
+            assert_eq!(
+                entered.contains("<body>before</body>"),
+                number % 2 == 0 || !lost.contains(&number),
+                "{entered}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_node_that_joins_gets_rooms_without_a_notice_to_their_occupants() {
+    for count in [2, 3] {
+        let mut cluster = Cluster::new(count);
+        cluster.nodes.crash(1);
+        cluster.pass(15);
+        let (crone, wicca) = (cluster.connect(0, "crone1"), cluster.connect(2, "wiccarocks"));
+        for number in 0..ROOMS {
+            cluster.enter(&crone, number, "firstwitch");
+            cluster.configure(&crone, number, number % 2 == 0);
+            cluster.enter(&wicca, number, "secondwitch");
+            cluster.say(&crone, number, "before");
+        }
+        forget(&[&crone, &wicca]);
+        cluster.nodes.restart(1);
+        // Messages of all phases of the move.
+        let mut sent = Vec::new();
+        for second in 0..9 {
+            for number in 0..ROOMS {
+                for (client, name) in [(&crone, "a"), (&wicca, "b")] {
+                    cluster.say_unread(client, number, &format!("{name}{second}"));
+                }
+            }
+            sent.push(second);
+            for _ in 0..3 {
+                cluster.nodes.step();
+            }
+            cluster.nodes.advance(1);
+        }
+        cluster.pass(5);
+        assert!(cluster.rooms_by_node()[1] > 0, "{:?}", cluster.rooms_by_node());
+        let (first, second) = (crone.recv(), wicca.recv());
+        for number in 0..ROOMS {
+            let (one, other) = (bodies(&first, number), bodies(&second, number));
+            assert_eq!(one, other, "{count} nodes, room {number}: one order");
+            for name in ["a", "b"] {
+                let of_one: Vec<&String> = one.iter().filter(|body| body.starts_with(name)).collect();
+                let all: Vec<String> = sent.iter().map(|second| format!("{name}{second}")).collect();
+                assert_eq!(of_one, all.iter().collect::<Vec<_>>(), "{count} nodes, room {number}");
+            }
+            let owner = cluster.owner(number).unwrap();
+            assert_eq!(cluster.acting_owners(number), [owner], "room {number}");
+        }
+        for received in [&first, &second] {
+            assert!(
+                !received
+                    .iter()
+                    .any(|one| one.contains("type='unavailable'") || one.contains("type='error'"))
+            );
+        }
+        // The history has moved, too.
+        let hag = cluster.connect(1, "hag66");
+        for number in 0..ROOMS {
+            let entered = cluster.enter(&hag, number, "thirdwitch");
+            assert!(
+                entered.contains("<body>before</body>") && entered.contains("<body>b8</body>"),
+                "{entered}"
+            );
+        }
+    }
+}
+
+#[test]
+fn while_nodes_are_cut_off_one_side_has_the_rooms() {
+    let cluster = Cluster::new(2);
     let (crone, hag) = (cluster.connect(0, "crone1"), cluster.connect(1, "hag66"));
     for number in 0..ROOMS {
         cluster.enter(&crone, number, "firstwitch");
-        cluster.make_persistent(&crone, number);
+        cluster.configure(&crone, number, true);
         cluster.enter(&hag, number, "thirdwitch");
-        cluster.say(&crone, number, "before");
     }
+    cluster.pass(2);
     forget(&[&crone, &hag]);
-    cluster.nodes.crash(1);
-    cluster.nodes.settle();
-    cluster.nodes.advance(8);
-    cluster.nodes.settle();
-    forget(&[&crone]);
-    let mut lost = 0;
-    for number in 0..ROOMS {
-        let received = cluster.say(&crone, number, "after").concat();
-        if received.contains("<not-acceptable ") {
-            lost += 1;
-            let entered = cluster.enter(&crone, number, "firstwitch");
-            assert!(entered.contains("before") && !entered.contains("<status code='201'/>"), "{entered}");
-            assert!(!entered.contains("/thirdwitch"), "nobody else is in the room: {entered}");
-        } else {
-            assert!(received.contains("<body>after</body>"), "{received}");
+    cluster.nodes.cut(0, 1);
+    for _ in 0..25 {
+        cluster.pass(1);
+        for number in 0..ROOMS {
+            assert!(cluster.acting_owners(number).len() <= 1, "room {number}");
         }
     }
-    assert!(lost > 0 && lost < ROOMS, "{lost}");
-    // The node comes back, and owns a part of the rooms again.
-    cluster.nodes.restart(1);
-    cluster.nodes.settle();
-    cluster.nodes.advance(8);
-    cluster.nodes.settle();
-    let given_up = crone.recv().iter().filter(|one| one.contains("<status code='333'/>")).count();
-    assert!(given_up > 0 && given_up < ROOMS, "{given_up}");
+    let of_hag = hag.recv();
     for number in 0..ROOMS {
-        let received = cluster.say(&crone, number, "again").concat();
-        if received.contains("<not-acceptable ") {
-            let entered = cluster.enter(&crone, number, "firstwitch");
-            assert!(entered.contains("before"), "{entered}");
-        }
+        assert_eq!(cluster.acting_owners(number), [0], "room {number}: the side with the first name");
+    }
+    assert!(!with_status(&of_hag, 333).is_empty(), "{of_hag:?}");
+    let of_crone = crone.recv();
+    assert!(with_status(&of_crone, 110).is_empty(), "{of_crone:?}");
+    for number in 0..ROOMS {
+        assert_eq!(bodies(&cluster.say(&crone, number, "meanwhile"), number), ["meanwhile"]);
+        let refused = cluster.say(&hag, number, "lost").concat();
+        assert!(refused.contains(&error("wait", "remote-server-timeout")), "{refused}");
+    }
+    cluster.nodes.heal(0, 1);
+    cluster.pass(15);
+    forget(&[&crone, &hag]);
+    for number in 0..ROOMS {
+        let entered = cluster.enter(&hag, number, "thirdwitch");
+        assert!(entered.contains("/firstwitch") && entered.contains("<body>meanwhile</body>"), "{entered}");
+        assert!(!entered.contains("<body>lost</body>"), "{entered}");
+        forget(&[&crone]);
+        let own = bodies(&cluster.say(&hag, number, "again"), number);
+        assert_eq!(
+            (own, bodies(&crone.recv(), number)),
+            (vec!["again".to_owned()], vec!["again".to_owned()])
+        );
+        assert_eq!(cluster.acting_owners(number), [cluster.owner(number).unwrap()], "room {number}");
     }
 }

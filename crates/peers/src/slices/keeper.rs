@@ -225,7 +225,11 @@ impl ClusteredNode<'_> {
             std::cmp::Ordering::Equal => others.iter().min().is_some_and(|first| *first < first_here),
         };
         if is_cut_off != state.is_cut_off {
-            tracing::warn!(is_cut_off, ?others, "the connection to the larger part of the cluster has changed");
+            tracing::warn!(
+                is_cut_off,
+                ?others,
+                "the connection to the larger part of the cluster has changed"
+            );
         }
         state.is_cut_off = is_cut_off;
         is_cut_off
@@ -248,7 +252,8 @@ impl ClusteredNode<'_> {
             let Some((slice, record, next)) = self.state.slices.0.lock().to_free.pop() else { return Ok(()) };
             let free = SliceRecord { holder: None, ..record.clone() };
             let settings = &self.stores.server_kv;
-            let freed = settings.compare_and_set(&slice_key(slice), Some(&record.encode()), &free.encode()).await;
+            let freed =
+                settings.compare_and_set(&slice_key(slice), Some(&record.encode()), &free.encode()).await;
             match (freed, next) {
                 (Err(error), _) => {
                     self.state.slices.0.lock().to_free.push((slice, record, next));
@@ -283,12 +288,12 @@ impl ClusteredNode<'_> {
         drop(state);
         for (slice, to) in begun {
             let this = self.owned();
-            let task = async move { this.view().hand_over(slice, to).await };
+            let task = async move { this.view().hand_over_slice(slice, to).await };
             self.spawner.spawn("slice", Box::pin(task));
         }
     }
 
-    async fn hand_over(&self, slice: u8, to: NodeId) {
+    async fn hand_over_slice(&self, slice: u8, to: NodeId) {
         for service in self.state.slices.services() {
             service.hand_over(self, slice, to).await;
         }
@@ -315,7 +320,7 @@ impl ClusteredNode<'_> {
             if let Some(slice) = self.state.slices.0.lock().slices.get_mut(&slice) {
                 slice.moving_to = Some(to);
             }
-            self.hand_over(slice, to).await;
+            self.hand_over_slice(slice, to).await;
         }
         if let Err(error) = self.free_slices().await {
             tracing::warn!(%error, "rooms were not handed over; the others have them in ten seconds");

@@ -164,7 +164,8 @@ async fn a_write_whose_fence_was_replaced_changes_nothing(f: Fixture) {
     rooms.append(room.as_ref(), vec![entry("a", b"1")], 9, fence(b"1")).await.unwrap();
     assert!(settings.compare_and_set("slice 7", Some(b"1"), b"2").await.unwrap());
     let appended = rooms.append(room.as_ref(), vec![entry("b", b"1")], 9, fence(b"1")).await;
-    let refused = [put("late", b"1").await, appended, rooms.remove(room.as_ref(), fence(b"1")).await.map(drop)];
+    let refused =
+        [put("late", b"1").await, appended, rooms.remove(room.as_ref(), fence(b"1")).await.map(drop)];
     for refused in refused {
         let error = refused.unwrap_err();
         assert_eq!((error.kind, error.retryable), (StoreErrorKind::Fenced, false));

@@ -20,7 +20,8 @@ pub(super) type RoomEntries = BTreeMap<AddressId, RoomEntry>;
 
 /// Fails if the condition of a write is not true.
 fn check_fence(state: &MemoryState, fence: Option<&WriteFence>) -> Result<(), StoreError> {
-    let holds = |fence: &WriteFence| state.server_kv.get(&*fence.key).is_some_and(|value| **value == *fence.value);
+    let holds =
+        |fence: &WriteFence| state.server_kv.get(&*fence.key).is_some_and(|value| **value == *fence.value);
     match fence {
         Some(fence) if !holds(fence) => {
             Err(StoreError::new(StoreErrorKind::Fenced, "another node owns the room"))
