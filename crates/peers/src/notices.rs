@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use cluster::{Envelope, EnvelopeClass, NodeId, Recipient, RefusalReason};
 use throng_core::Node;
+use throng_core::feature_notice::{NoticeCtx, NoticeHandlers};
 use throng_core::host::Host;
 
 use super::ClusteredNode;
@@ -61,8 +62,23 @@ impl ClusteredNode<'_> {
             return false;
         }
         if let Some(host) = self.host(domain.as_ref().domain()) {
-            self.handle_notice(&host, from, name, content);
+            // Unknown names are ignored: the other node may have other features.
+            let handlers = host.extensions.get::<NoticeHandlers>();
+            if let Some(handler) = handlers.and_then(|handlers| handlers.get(name)) {
+                let (from, content) = (Some(from), Some(content));
+                handler.handle(&NoticeCtx { node: self, host: &host, from, content });
+            }
         }
         true
+    }
+
+    /// Notices may have been missed.
+    pub(super) fn handle_missed_notices(&self) {
+        for host in &self.hosts() {
+            let handlers = host.extensions.get::<NoticeHandlers>();
+            for handler in handlers.iter().flat_map(|handlers| handlers.iter()) {
+                handler.handle(&NoticeCtx { node: self, host, from: None, content: None });
+            }
+        }
     }
 }

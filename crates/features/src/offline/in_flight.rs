@@ -94,7 +94,10 @@ async fn enqueue_messages(
                 in_flight.fetched_through = message.seq;
                 continue;
             }
-            node.record_read_from_store(&session.account, &frame, message.seq);
+            // If it arrives by another way, too, it is not delivered twice.
+            if let Some(peers) = node.peers() {
+                peers.record_read_from_store(&session.account, &frame, message.seq);
+            }
             let mut queued = node.enqueue(session, frame.clone(), ToRewrite::None);
             while !queued {
                 on_full();
