@@ -40,7 +40,7 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0045",
             title: "Multi-User Chat",
             version: "1.35.5",
-            not_implemented: "section 11.2: status 332; section 18.1.1: queries of allowable traffic",
+            not_implemented: "section 18.1.1: queries of allowable traffic",
         },
         Spec {
             name: "XEP-0307",

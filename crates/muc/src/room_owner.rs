@@ -32,11 +32,15 @@ impl RoomInput {
             | RoomInput::HistoryStored(_)
             | RoomInput::OwnerChanged
             | RoomInput::HandOver { .. }
+            | RoomInput::ShutDown { .. }
             | RoomInput::BackupChanged
             | RoomInput::MemberLeft => false,
         }
     }
 }
+
+/// The status of a session that is removed because the service is shut down (XEP-0045, section 11.2).
+const SHUT_DOWN: &[u16] = &[332];
 
 /// What is sent back while nobody owns the room, or its owner is not reached.
 fn no_owner() -> StanzaError {
@@ -67,7 +71,8 @@ impl RoomTask {
         // Without a room the store is asked again: the sender of the last input may have been another one. A room that is still
         // stored is being removed.
         let is_loaded = self.room.is_some() || self.is_stored || !input.needs_room();
-        let moves = matches!(input, RoomInput::HandOver { .. } | RoomInput::BackupChanged);
+        let moves =
+            matches!(input, RoomInput::HandOver { .. } | RoomInput::ShutDown { .. } | RoomInput::BackupChanged);
         is_loaded && !moves && (self.lease == *lease || self.room.is_none() && !input.needs_room())
     }
 
@@ -102,6 +107,7 @@ impl RoomTask {
         }
         let input = match input {
             RoomInput::HandOver { to, reply } => return self.hand_over(&node, to, reply).await,
+            RoomInput::ShutDown { reply } => return self.shut_down(&node, reply).await,
             RoomInput::BackupChanged => {
                 self.copied_to = None;
                 RoomInput::BackupChanged
@@ -180,6 +186,19 @@ impl RoomTask {
                 if let Some(rest) = node.perform_in_order(effects) {
                     rest.await;
                 }
+            }
+        }
+        self.forget();
+        reply.send(());
+    }
+
+    /// Section 11.2: the service is shut down. On several nodes, rooms that were handed over are not here any more.
+    async fn shut_down(&mut self, node: &Arc<Node>, reply: AnswerSender<()>) {
+        if let Some(mut room) = self.room.take() {
+            self.flush_history(node, room.history_limit()).await;
+            let effects = self.with_ctx(node, |ctx| room.dissolve(ctx, SHUT_DOWN, &|_| true));
+            if let Some(rest) = node.perform_in_order(effects) {
+                rest.await;
             }
         }
         self.forget();

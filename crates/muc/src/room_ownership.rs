@@ -214,9 +214,9 @@ impl CopySender<'_> {
 struct RoomSlices(Weak<RoomShared>);
 
 impl RoomShared {
-    /// In a cluster, takes part in the ownership of rooms.
+    /// Takes part in the ownership of rooms, and learns when the node stops.
     pub(crate) fn join_slices(self: &Arc<Self>, node: &Arc<Node>) {
-        if !node.is_single() && self.is_first_use() {
+        if self.is_first_use() {
             add_slice_service(node, Arc::new(RoomSlices(Arc::downgrade(self))));
         }
     }
@@ -306,6 +306,21 @@ impl SliceService for RoomSlices {
 
     fn copied_slices(&self) -> Vec<u8> {
         self.0.upgrade().map(|rooms| rooms.copies.slices()).unwrap_or_default()
+    }
+
+    fn shut_down(&self, node: &Arc<Node>) -> BoxFuture<'static, ()> {
+        let (rooms, node) = (self.0.upgrade(), node.clone());
+        Box::pin(async move {
+            let Some((rooms, tasks)) = rooms.and_then(|rooms| Some((rooms.clone(), rooms.tasks()?))) else {
+                return;
+            };
+            for room in rooms.directory.rooms() {
+                let (reply, done) = answer_channel();
+                let message = RoomMessage { node: node.clone(), input: RoomInput::ShutDown { reply } };
+                tasks.clone().send(node.spawner.clone(), room, message, INPUT_BYTES).await;
+                done.receive().await;
+            }
+        })
     }
 
     fn member_left(&self, node: &Arc<Node>) {

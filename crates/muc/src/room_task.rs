@@ -69,6 +69,8 @@ pub(crate) enum RoomInput {
     Restore,
     /// The next owner must have the room.
     HandOver { to: NodeId, reply: AnswerSender<()> },
+    /// The node stops.
+    ShutDown { reply: AnswerSender<()> },
     /// Another node keeps the copy of the room.
     BackupChanged,
     /// Sessions may be gone with their node.
@@ -275,6 +277,7 @@ impl RoomTask {
             RoomInput::OwnerChanged
             | RoomInput::Restore
             | RoomInput::HandOver { .. }
+            | RoomInput::ShutDown { .. }
             | RoomInput::BackupChanged => RoomReply::None,
             RoomInput::MemberLeft => {
                 self.remove_gone_sessions(ctx, node);

@@ -323,22 +323,6 @@ impl Node {
         }
     }
 
-    /// Whether sessions here have, or have had, this message, which was read from the store, as a copy from another source. If so,
-    /// this node answers for that copy: the stored message must not be delivered, and may be removed when the receipts are fulfilled.
-    /// Until then the copy may be in memory only.
-    pub fn take_over_copy(
-        self: &Arc<Self>,
-        account: &Account,
-        stanza: &SharedStanza,
-        number: u64,
-        receipts: &mut Receipts,
-    ) -> bool {
-        let Some(peers) = self.peers() else { return false };
-        let (recorded, receipt) = peers.take_over_copy(self, account, stanza, number);
-        receipts.0.extend(receipt);
-        recorded
-    }
-
     /// See [`PeerRouting::forget_copy`].
     pub(super) fn forget_copy(&self, account: &Account, stanza: &SharedStanza) -> bool {
         self.peers().is_none_or(|peers| peers.forget_copy(account, stanza))

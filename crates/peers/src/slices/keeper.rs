@@ -62,6 +62,9 @@ impl ClusteredNode<'_> {
 
     /// Called by the sweep.
     pub(crate) fn sweep_slices(&self) {
+        if self.is_single() {
+            return;
+        }
         let is_active = !self.state.slices.0.lock().services.is_empty();
         if is_active {
             self.run_slice_keeper();

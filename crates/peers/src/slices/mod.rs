@@ -94,11 +94,14 @@ pub trait SliceService: Send + Sync {
 
     /// A member is gone, with its sessions.
     fn member_left(&self, node: &Arc<Node>);
+
+    /// The node stops. Items that it has handed over are not here any more.
+    fn shut_down(&self, node: &Arc<Node>) -> BoxFuture<'static, ()>;
 }
 
-/// From now on, a service takes part in the ownership of slices. Nothing happens on a single node.
+/// From now on, a service takes part in the ownership of slices. On a single node it only learns when that stops.
 pub fn add_slice_service(node: &Arc<Node>, service: Arc<dyn SliceService>) {
-    if let Some(clustered) = clustered(node) {
+    if let Some(clustered) = ClusteredNode::of(node) {
         clustered.state.slices.add_service(service);
     }
 }
@@ -161,10 +164,13 @@ pub fn forward_to_owner(node: &Arc<Node>, stanza: &SharedStanza, item: JidRef<'_
     clustered(node).is_some_and(|this| this.send_service_stanza(stanza, item, owner, 1))
 }
 
-/// Hands all slices over to the other members. For a node that is about to leave.
-pub async fn hand_over_all(node: &Arc<Node>) {
-    if let Some(this) = clustered(node) {
-        let this = this.owned();
-        this.view().hand_over_all_slices().await;
+/// Hands all slices over to the other members, and shuts services down. For a node that is about to stop, before its sessions end.
+pub async fn shut_down(node: &Arc<Node>) {
+    let Some(this) = ClusteredNode::of(node) else { return };
+    if !node.is_single() {
+        this.hand_over_all_slices().await;
+    }
+    for service in this.state.slices.services() {
+        service.shut_down(node).await;
     }
 }
