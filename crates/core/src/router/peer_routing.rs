@@ -20,7 +20,7 @@ use crate::blocklist::Blocklist;
 use crate::host::Host;
 use crate::node::Node;
 use crate::principal::Principal;
-use crate::receipt::{AttachedReceipt, Receipt, Receipts};
+use crate::receipt::{AttachedReceipt, Receipt};
 use crate::session::stream_management::{TransferRefusal, WantedStream};
 use crate::session::{Session, flags};
 use crate::shared_stanza::{QueueClass, SharedStanza};
@@ -231,7 +231,8 @@ pub trait PeerRouting: Any + Send + Sync {
     /// Whether a session here has read this message from the store, so that it must not be delivered by another way.
     fn was_read_from_store(&self, account: &Account, stanza: &SharedStanza) -> bool;
 
-    /// See [`Node::take_over_copy`].
+    /// Whether sessions here have, or have had, this message, which was read from the store, as a copy from another source. If so,
+    /// this node answers for that copy: the stored message must not be delivered, and may be removed when the receipt is fulfilled.
     fn take_over_copy(
         &self,
         node: &Arc<Node>,
