@@ -13,7 +13,7 @@ use throng_core::{Effects, Node};
 use crate::answer_channel::AnswerSender;
 use crate::room::{RoomCtx, empty_copy};
 use crate::room_ownership::{CopySender, is_here, may_exist};
-use crate::room_task::{RoomInput, RoomTask};
+use crate::room_task::{RoomInput, RoomTask, settle_all};
 
 /// The status of a session that is removed because of a technical problem (XEP-0045, section 11.1).
 const TECHNICAL_PROBLEM: &[u16] = &[333];
@@ -71,8 +71,10 @@ impl RoomTask {
         // Without a room the store is asked again: the sender of the last input may have been another one. A room that is still
         // stored is being removed.
         let is_loaded = self.room.is_some() || self.is_stored || !input.needs_room();
-        let moves =
-            matches!(input, RoomInput::HandOver { .. } | RoomInput::ShutDown { .. } | RoomInput::BackupChanged);
+        let moves = matches!(
+            input,
+            RoomInput::HandOver { .. } | RoomInput::ShutDown { .. } | RoomInput::BackupChanged
+        );
         is_loaded && !moves && (self.lease == *lease || self.room.is_none() && !input.needs_room())
     }
 
@@ -137,6 +139,8 @@ impl RoomTask {
         self.copied_to = None;
         self.restored = None;
         self.unsaved = Vec::new();
+        // Their senders learn that the messages are not stored.
+        self.unsettled = Vec::new();
         self.shared.directory.remove(&self.jid);
     }
 
@@ -155,10 +159,15 @@ impl RoomTask {
 
     /// Passes an input on to the owner. What cannot be passed on is refused.
     async fn pass_on(&self, node: &Arc<Node>, input: RoomInput, to: NodeId) {
-        match &input {
-            RoomInput::Stanza { stanza, to: item, .. }
-                if forward_to_owner(node, stanza, item.as_ref(), to) => {}
-            _ => self.reject(node, input).await,
+        match input {
+            RoomInput::Stanza { stanza, to: item, receipt, .. }
+                if forward_to_owner(node, &stanza, item.as_ref(), to) =>
+            {
+                if let Some(receipt) = receipt {
+                    receipt.settle(Ok(()));
+                }
+            }
+            input => self.reject(node, input).await,
         }
     }
 
@@ -214,7 +223,9 @@ impl RoomTask {
         if messages.is_empty() || !self.is_stored {
             return;
         }
-        if let Err(error) = node.stores.rooms.append(self.jid.as_ref(), messages, keep, self.fence()).await {
+        let stored = node.stores.rooms.append(self.jid.as_ref(), messages, keep, self.fence()).await;
+        settle_all(std::mem::take(&mut self.unsettled), &stored);
+        if let Err(error) = stored {
             tracing::error!(room = %self.jid, %error, "messages of a room were not stored");
         }
     }

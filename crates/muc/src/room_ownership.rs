@@ -227,7 +227,8 @@ impl RoomShared {
         let Some(content) = ctx.content else { return };
         self.join_slices(ctx.node);
         if !self.copies.receive(content) {
-            tracing::error!(from = ?ctx.from, "a node has sent an invalid copy of a room");
+            let from = ctx.from.as_ref().map_or("", |node| node.as_str());
+            tracing::error!(from, "a node has sent an invalid copy of a room");
         }
     }
 

@@ -15,6 +15,7 @@ use ring::hmac;
 use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
 use store::{RoomHistoryEntry, RoomRecord, StoreError, StoreErrorKind};
 use throng_core::iq::IqAnswer;
+use throng_core::receipt::ReceiptIssuer;
 use throng_core::server_error::store_error;
 use throng_core::server_secret::ServerSecret;
 use throng_core::session::flags;
@@ -54,7 +55,8 @@ pub(crate) struct RoomMessage {
 /// What a room handles.
 pub(crate) enum RoomInput {
     /// A message or presence, or an IQ between occupants.
-    Stanza { stanza: SharedStanza, from: Jid, to: Jid },
+    /// With a receipt, it is fulfilled when the message is in the store, unless it is not stored.
+    Stanza { stanza: SharedStanza, from: Jid, to: Jid, receipt: Option<ReceiptIssuer> },
     /// A request to the room: the stanza, and the way of the answer.
     Request { bytes: Vec<u8>, is_set: bool, from: Jid, reply: AnswerSender<IqAnswer> },
     /// Sessions that did not receive a stanza.
@@ -86,6 +88,8 @@ enum RoomReply {
     None,
     Iq(AnswerSender<IqAnswer>, IqAnswer),
     Done(AnswerSender<bool>, bool),
+    /// The stanza was handled, and nothing of it must be stored.
+    Handled(ReceiptIssuer),
 }
 
 impl RoomShared {
@@ -169,6 +173,8 @@ pub(crate) struct RoomTask {
     /// Messages are being stored; the end is reported here.
     pub(crate) storing: Option<AnswerReceiver<()>>,
     pub(crate) unsaved: Vec<RoomHistoryEntry>,
+    /// Receipts of messages among them.
+    pub(crate) unsettled: Vec<ReceiptIssuer>,
     /// The slice of its address.
     pub(crate) slice: Option<u8>,
     /// The lease under which the room was loaded; none on a single node.
@@ -189,6 +195,7 @@ impl RoomTask {
             created_by_sender: 0,
             storing: None,
             unsaved: Vec::new(),
+            unsettled: Vec::new(),
             slice: None,
             lease: None,
             copied_to: None,
@@ -236,7 +243,12 @@ impl RoomTask {
     /// Refuses an input, since the room could not be read.
     pub(crate) fn refuse(&self, ctx: &mut RoomCtx<'_>, input: RoomInput, error: StanzaError) {
         match input {
-            RoomInput::Stanza { stanza, from, to } => send_error(ctx, &stanza, &from, &to, &error),
+            RoomInput::Stanza { stanza, from, to, receipt } => {
+                send_error(ctx, &stanza, &from, &to, &error);
+                if let Some(receipt) = receipt {
+                    receipt.settle(Ok(()));
+                }
+            }
             RoomInput::Request { reply, .. } => reply.send(Err(error)),
             // The end of its channel reports it to who waits for an answer.
             _ => {}
@@ -245,9 +257,9 @@ impl RoomTask {
 
     fn handle_input(&mut self, ctx: &mut RoomCtx<'_>, node: &Arc<Node>, input: RoomInput) -> RoomReply {
         match input {
-            RoomInput::Stanza { stanza, from, to } => {
+            RoomInput::Stanza { stanza, from, to, receipt } => {
                 self.handle_stanza(ctx, node, &stanza, &from, &to);
-                RoomReply::None
+                receipt.map_or(RoomReply::None, RoomReply::Handled)
             }
             RoomInput::Request { bytes, is_set, from, reply } => {
                 RoomReply::Iq(reply, self.answer(ctx, &bytes, is_set, &from))
@@ -403,6 +415,7 @@ impl RoomTask {
         };
         let (done, storing) = answer_channel();
         self.storing = Some(storing);
+        let unsettled = std::mem::take(&mut self.unsettled);
         let fence = self.fence();
         let (messages, keep) = (std::mem::take(&mut self.unsaved), room.history_limit());
         let (jid, node, tasks) = (self.jid.clone(), node.clone(), self.shared.tasks.get().cloned());
@@ -411,6 +424,7 @@ impl RoomTask {
             "room history",
             Box::pin(async move {
                 let result = node.stores.rooms.append(jid.as_ref(), messages, keep, fence).await;
+                settle_all(unsettled, &result);
                 done.send(());
                 let Some(tasks) = tasks.and_then(|tasks| tasks.upgrade()) else { return };
                 let spawner = node.spawner.clone();
@@ -472,9 +486,17 @@ impl RoomTask {
             return node.perform_in_order(effects);
         }
         self.take_over_occupants(&mut ctx, &node);
-        let reply = self.handle_input(&mut ctx, &node, input);
+        let mut reply = self.handle_input(&mut ctx, &node, input);
         let effects = std::mem::take(&mut ctx.effects);
+        let has_message = self.room.as_ref().is_some_and(Room::has_unsaved);
         let write = self.after_input();
+        reply = match reply {
+            RoomReply::Handled(receipt) if has_message && !self.unsaved.is_empty() => {
+                self.unsettled.push(receipt);
+                RoomReply::None
+            }
+            reply => reply,
+        };
         // Before the effects: what clients see is in the copy.
         self.send_copy(&node);
         let rest = node.perform_in_order(effects);
@@ -515,6 +537,17 @@ impl RoomTask {
     }
 }
 
+/// Ends the wait of the senders of messages that were stored, or not.
+pub(crate) fn settle_all(receipts: Vec<ReceiptIssuer>, result: &Result<(), StoreError>) {
+    for receipt in receipts {
+        // The occupants have the message. Its sender learns that newcomers will not see it.
+        receipt.settle(match result {
+            Ok(()) => Ok(()),
+            Err(error) => Err(store_error(StoreError::new(error.kind, error.message()))),
+        });
+    }
+}
+
 /// Sends an answer, or the error of the store.
 fn send_reply(reply: RoomReply, written: Result<(), StoreError>) {
     match reply {
@@ -523,6 +556,7 @@ fn send_reply(reply: RoomReply, written: Result<(), StoreError>) {
             reply.send(answer.and_then(|answer| written.map(|()| answer).map_err(store_error)));
         }
         RoomReply::Done(reply, done) => reply.send(done && written.is_ok()),
+        RoomReply::Handled(receipt) => receipt.settle(Ok(())),
     }
 }
 

@@ -271,7 +271,7 @@ impl ClusteredNode<'_> {
             return self.on_returned_session_request(by, envelope);
         }
         if envelope.header.kind == SERVICE_STANZA {
-            return self.return_service_stanza(envelope);
+            return self.return_service_stanza(by, envelope);
         }
         let path = match envelope.recipients.first() {
             Some(Recipient::Address(to)) if envelope.header.kind == EnvelopeKind::RunChain => {

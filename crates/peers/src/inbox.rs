@@ -98,6 +98,24 @@ impl ClusteredNode<'_> {
         None
     }
 
+    /// Performs what a stanza has caused, and settles its envelope when it is safe.
+    pub(super) fn settle_after_work(&self, from: NodeId, envelope: Envelope, work: RoutingWork) {
+        match self.perform_effects(work) {
+            RoutingOutcome::Done => settle(self, from, &envelope, HandoverResult::Safe),
+            RoutingOutcome::AwaitsReceipts(receipts) => {
+                self.settle_with_receipts(from, envelope, HandoverResult::Safe, receipts);
+            }
+            RoutingOutcome::Wait(rest) => {
+                let node = self.owned();
+                let settled = async move {
+                    let receipts = rest.await;
+                    node.view().settle_with_receipts(from, envelope, HandoverResult::Safe, receipts);
+                };
+                self.spawner.spawn("routing", Box::pin(settled));
+            }
+        }
+    }
+
     /// Settles an envelope once the receipts of its stanza have an outcome.
     fn settle_with_receipts(
         &self,

@@ -12,6 +12,7 @@ use cluster::{Envelope, HandoverResult, NodeId, PeerViolation, Recipient};
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaKind};
 use throng_core::domains::Domain;
+use throng_core::receipt::Receipt;
 use throng_core::router::peer_routing::envelope_class;
 use throng_core::router::{RoutingWork, StanzaOrigin};
 use throng_core::{Effects, SharedStanza};
@@ -24,35 +25,47 @@ use crate::slices::slice_of_item;
 
 impl ClusteredNode<'_> {
     /// Sends a stanza to the owner of its recipient; false if that is this node, or its recipient has none.
-    pub(super) fn forward_service_stanza(&self, stanza: &SharedStanza, to: JidRef<'_>) -> bool {
+    pub(super) fn forward_service_stanza(
+        &self,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        work: &mut RoutingWork,
+    ) -> bool {
         if to.local().is_none() {
             return false;
         }
         let Some(owner) = self.slice_route(slice_of_item(self, to)) else { return false };
-        if !self.send_service_stanza(stanza, to, owner, 0) {
-            self.return_stanza(stanza);
+        // The room stores a message before its sender's stream counts it.
+        let needs_receipt = work.origin.awaits_receipts() && matches!(stanza.kind(), StanzaKind::Message(_));
+        match self.send_service_stanza(stanza, to, owner, 0, needs_receipt) {
+            Some(receipt) => work.attach(stanza.clone(), receipt),
+            None => self.return_stanza(stanza),
         }
         true
     }
 
-    /// Sends a stanza to the owner of its recipient. `hops`: envelopes that have carried it. False if that node does not take it.
+    /// Sends a stanza to the owner of its recipient. `hops`: envelopes that have carried it. Returns its receipt, if it needs one;
+    /// `None` if that node does not take it.
     pub(super) fn send_service_stanza(
         &self,
         stanza: &SharedStanza,
         to: JidRef<'_>,
         owner: NodeId,
         hops: u8,
-    ) -> bool {
+        needs_receipt: bool,
+    ) -> Option<Option<Receipt>> {
         let own = self.cluster.node();
         let recipients = vec![Recipient::Address(to.to_jid())];
         let mut envelope =
             Envelope::new(SERVICE_STANZA, envelope_class(stanza), own, recipients, stanza.bytes());
         envelope.header.hops += hops;
-        let sent = self.cluster.deliver(owner, envelope);
-        if let Err(refused) = &sent {
-            tracing::debug!(node = %owner, %refused, "a stanza for a service was not passed on");
+        match self.hand_over(owner, envelope, None, needs_receipt) {
+            Ok(receipt) => Some(receipt),
+            Err(refused) => {
+                tracing::debug!(node = %owner, %refused, "a stanza for a service was not passed on");
+                None
+            }
         }
-        sent.is_ok()
     }
 
     /// Handles a stanza for an item that this node owns.
@@ -69,36 +82,57 @@ impl ClusteredNode<'_> {
         if hops < Envelope::MAX_HOPS
             && let Some(owner) = self.slice_route(slice_of_item(self, to.as_ref()))
             && owner != from
-            && self.send_service_stanza(&stanza, to.as_ref(), owner, hops)
         {
-            return settle(self, from, envelope, HandoverResult::Safe);
+            let needs_receipt = matches!(stanza.kind(), StanzaKind::Message(_));
+            if let Some(receipt) = self.send_service_stanza(&stanza, to.as_ref(), owner, hops, needs_receipt)
+            {
+                let mut work = RoutingWork::of(StanzaOrigin::Peer);
+                work.attach(stanza, receipt);
+                return self.settle_after_work(from, envelope.clone(), work);
+            }
         }
-        let is_handled = self.handle_item_stanza(stanza, &sender, &to);
-        settle(self, from, envelope, if is_handled { HandoverResult::Safe } else { HandoverResult::Refused });
+        match self.handle_item_stanza(stanza, &sender, &to) {
+            Some(work) => self.settle_after_work(from, envelope.clone(), work),
+            None => settle(self, from, envelope, HandoverResult::Refused),
+        }
     }
 
-    /// Handles a stanza for an item here; false without the service.
-    fn handle_item_stanza(&self, stanza: SharedStanza, sender: &Jid, to: &Jid) -> bool {
+    /// Handles a stanza for an item here; `None` without the service.
+    fn handle_item_stanza(&self, stanza: SharedStanza, sender: &Jid, to: &Jid) -> Option<RoutingWork> {
         let service = self.domains().find(to.domain()).clone();
-        let Domain::Service(host, service) = service else { return false };
+        let Domain::Service(host, service) = service else { return None };
         let mut work = RoutingWork::of(StanzaOrigin::Peer);
         self.handle_service_stanza((&host, &service), stanza, sender.as_ref(), to.as_ref(), &mut work);
-        self.perform_effects_spawned(work);
-        true
+        Some(work)
     }
 
     /// The owner is gone, or does not have the service: presence goes to the next owner, and the sender of anything else gets an
     /// error, because the owner may have handled it.
-    pub(super) fn return_service_stanza(&self, envelope: &Envelope) {
+    pub(super) fn return_service_stanza(&self, by: NodeId, envelope: &Envelope) {
+        let handover = self.returned_handover(by, envelope, None);
+        self.return_or_reroute(envelope);
+        // Its sender has an error, or the next owner has it.
+        if let Some(handover) = handover {
+            handover.settle();
+        }
+    }
+
+    fn return_or_reroute(&self, envelope: &Envelope) {
         let Some((stanza, sender)) = read_stanza(envelope) else { return };
         let to = stanza.recipient();
         if let (StanzaKind::Presence(_), Some(to)) = (stanza.kind(), to)
             && envelope.header.hops < Envelope::MAX_HOPS
         {
             match self.slice_route(slice_of_item(self, to.as_ref())) {
-                None if self.handle_item_stanza(stanza.clone(), &sender, &to) => return,
-                Some(owner) if self.send_service_stanza(&stanza, to.as_ref(), owner, 1) => return,
-                _ => {}
+                None => {
+                    if let Some(work) = self.handle_item_stanza(stanza.clone(), &sender, &to) {
+                        return self.perform_effects_spawned(work);
+                    }
+                }
+                Some(owner) if self.send_service_stanza(&stanza, to.as_ref(), owner, 1, false).is_some() => {
+                    return;
+                }
+                Some(_) => {}
             }
         }
         self.return_stanza(&stanza);

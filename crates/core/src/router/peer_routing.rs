@@ -269,7 +269,13 @@ pub trait PeerRouting: Any + Send + Sync {
     fn send_notice(&self, node: &Arc<Node>, host: &Host, name: &'static str, content: &[u8]);
 
     /// Passes a stanza on to the node that owns the addressed item of a service; false if that is this node.
-    fn forward_service_stanza(&self, node: &Arc<Node>, stanza: &SharedStanza, to: JidRef<'_>) -> bool;
+    fn forward_service_stanza(
+        &self,
+        node: &Arc<Node>,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        work: &mut RoutingWork,
+    ) -> bool;
 
     /// Reports to the other nodes with sessions of an account that the store has a message for it.
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>);

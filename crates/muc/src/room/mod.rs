@@ -228,6 +228,11 @@ impl Room {
         self.is_changed = true;
     }
 
+    /// Whether there are messages that are not stored yet.
+    pub(crate) fn has_unsaved(&self) -> bool {
+        !self.unsaved.is_empty()
+    }
+
     /// Messages that are not stored yet. Those of a temporary room are not stored.
     pub(crate) fn take_unsaved(&mut self) -> Vec<RoomHistoryEntry> {
         std::mem::take(&mut self.unsaved)

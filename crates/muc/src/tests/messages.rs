@@ -356,9 +356,8 @@ fn section_7_9_the_times_of_a_conversation_that_an_owner_sends_are_kept() {
     let hag = play.hag();
     enter(&hag, "thirdwitch");
     forget(&[&crone]);
-    let delay = |from: &str| {
-        format!("<delay xmlns='urn:xmpp:delay' from='{from}' stamp='2004-09-29T01:54:37Z'/>")
-    };
+    let delay =
+        |from: &str| format!("<delay xmlns='urn:xmpp:delay' from='{from}' stamp='2004-09-29T01:54:37Z'/>");
     let message = |body: &str, delay: &str| {
         format!("<message to='{ROOM}' type='groupchat'><body>{body}</body>{delay}</message>")
     };

@@ -129,7 +129,12 @@ fn section_11_2_occupants_learn_that_the_service_is_shut_down_and_the_history_is
     forget(&[&crone, &hag]);
     play.engine.block_on(peers::slices::shut_down(&play.engine.node));
     let end = |nick: &str, client: &NodeClient| {
-        gone(client, nick, &item_of(if nick == "firstwitch" { "owner" } else { "none" }, "none", client), &[332, 110])
+        gone(
+            client,
+            nick,
+            &item_of(if nick == "firstwitch" { "owner" } else { "none" }, "none", client),
+            &[332, 110],
+        )
     };
     assert_same(&masked(crone.recv()), &[end("firstwitch", &crone)]);
     let of_hag = masked(hag.recv()).concat();

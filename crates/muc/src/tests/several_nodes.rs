@@ -1,5 +1,6 @@
 //! Rooms in a cluster: occupants on all nodes, and owners that change.
 
+use cluster::memory::NetworkFaults;
 use jid::Jid;
 use peers::slices::SliceAccess;
 use testkit::TestNodes;
@@ -18,7 +19,11 @@ struct Cluster {
 
 impl Cluster {
     fn new(count: usize) -> Cluster {
-        let nodes = TestNodes::new(count, &[&FEATURE]);
+        Cluster::with_faults(count, 0, NetworkFaults::default())
+    }
+
+    fn with_faults(count: usize, seed: u64, faults: NetworkFaults) -> Cluster {
+        let nodes = TestNodes::with_faults(count, &[&FEATURE], seed, faults);
         for user in ["crone1", "wiccarocks", "hag66"] {
             nodes.node(0).create_user(user);
         }
@@ -321,4 +326,106 @@ fn while_nodes_are_cut_off_one_side_has_the_rooms() {
         );
         assert_eq!(cluster.acting_owners(number), [cluster.owner(number).unwrap()], "room {number}");
     }
+}
+
+#[test]
+fn messages_during_the_loss_of_the_owner_arrive_once_in_one_order_or_their_sender_gets_an_error() {
+    for seed in 0..12 {
+        let faults = NetworkFaults { drop: 50, duplicate: 50, delay: 4 };
+        let mut cluster = Cluster::with_faults(3, seed, faults);
+        let (crone, wicca) = (cluster.connect(0, "crone1"), cluster.connect(2, "wiccarocks"));
+        let rooms: Vec<usize> = (0..ROOMS).filter(|number| cluster.owner(*number) == Some(1)).collect();
+        for number in &rooms {
+            cluster.enter(&crone, *number, "firstwitch");
+            cluster.configure(&crone, *number, true);
+            cluster.enter(&wicca, *number, "secondwitch");
+        }
+        cluster.pass(2);
+        forget(&[&crone, &wicca]);
+        let mut sent = Vec::new();
+        let (mut of_crone, mut of_wicca) = (Vec::new(), Vec::new());
+        for round in 0..30 {
+            if round == 10 {
+                cluster.nodes.crash(1);
+            }
+            for number in &rooms {
+                let body = format!("m{round}-{number}");
+                cluster.say_unread(if round % 2 == 0 { &crone } else { &wicca }, *number, &body);
+                sent.push((*number, body));
+            }
+            for _ in 0..2 {
+                cluster.nodes.step();
+            }
+            if round >= 10 {
+                cluster.nodes.advance(1);
+            }
+            of_crone.extend(crone.recv());
+            of_wicca.extend(wicca.recv());
+        }
+        cluster.pass(5);
+        of_crone.extend(crone.recv());
+        of_wicca.extend(wicca.recv());
+        let errors: Vec<&String> =
+            of_crone.iter().chain(&of_wicca).filter(|one| one.contains("type='error'")).collect();
+        let mut delivered = 0;
+        for number in &rooms {
+            let (one, other) = (bodies(&of_crone, *number), bodies(&of_wicca, *number));
+            let common = |list: &[String], with: &[String]| -> Vec<String> {
+                list.iter().filter(|body| with.contains(body)).cloned().collect()
+            };
+            assert_eq!(common(&one, &other), common(&other, &one), "seed {seed}, room {number}: one order");
+            for (_, body) in sent.iter().filter(|(room, _)| room == number) {
+                let count = |list: &[String]| list.iter().filter(|one| *one == body).count();
+                assert!(count(&one) <= 1 && count(&other) <= 1, "seed {seed}: {body} is doubled");
+                let refused = errors.iter().any(|error| error.contains(&format!("id='{body}'")));
+                assert!(
+                    refused || count(&one) == 1 && count(&other) == 1,
+                    "seed {seed}: {body} is lost: {} {}",
+                    count(&one),
+                    count(&other)
+                );
+                delivered += count(&one);
+            }
+            assert_eq!(cluster.acting_owners(*number).len(), 1);
+        }
+        assert!(delivered > sent.len() / 3, "seed {seed}: {delivered} of {}", sent.len());
+    }
+}
+
+#[test]
+fn a_message_of_a_former_owner_is_not_stored_and_its_sender_gets_an_error() {
+    let cluster = Cluster::new(2);
+    let crone = cluster.connect(0, "crone1");
+    cluster.enter(&crone, 0, "firstwitch");
+    cluster.configure(&crone, 0, true);
+    cluster.say(&crone, 0, "before");
+    let jid = Jid::parse(&room(0)).unwrap();
+    let slice = peers::slices::slice_of_item(&cluster.nodes.node(0).node, jid.as_ref());
+    let node = cluster.nodes.node(0);
+    let settings = &cluster.nodes.stores.server_kv;
+    node.block_on(settings.put(&format!("item-slice {slice:03}"), b"taken")).unwrap();
+    let refused = cluster.say(&crone, 0, "late").concat();
+    assert!(refused.contains("type='error'"), "{refused}");
+    let stored = node.block_on(cluster.nodes.stores.rooms.load(jid.as_ref())).unwrap().unwrap();
+    assert_eq!(stored.history.len(), 1);
+}
+
+#[test]
+fn a_message_is_one_envelope_for_each_node_with_occupants_and_none_for_the_copy() {
+    let cluster = Cluster::new(3);
+    let clients =
+        [("crone1", 0), ("hag66", 1), ("wiccarocks", 2)].map(|(user, node)| cluster.connect(node, user));
+    for (client, nick) in clients.iter().zip(["firstwitch", "thirdwitch", "secondwitch"]) {
+        cluster.enter(client, 0, nick);
+        if nick == "firstwitch" {
+            cluster.configure(client, 0, true);
+        }
+    }
+    cluster.pass(3);
+    let owner = cluster.owner(0).unwrap();
+    cluster.nodes.take_envelopes();
+    cluster.say(&clients[owner], 0, "from the owner's node");
+    assert_eq!(cluster.nodes.take_envelopes(), 2);
+    cluster.say(&clients[(owner + 1) % 3], 0, "from another node");
+    assert_eq!(cluster.nodes.take_envelopes(), 3);
 }

@@ -230,7 +230,7 @@ impl ClusteredNode<'_> {
         if is_cut_off != state.is_cut_off {
             tracing::warn!(
                 is_cut_off,
-                ?others,
+                unseen = others.len(),
                 "the connection to the larger part of the cluster has changed"
             );
         }

@@ -44,7 +44,8 @@ use throng_core::Node;
 use throng_core::SharedStanza;
 
 use crate::ClusteredNode;
-pub(crate) use table::SliceTable;
+
+pub(crate) use self::table::SliceTable;
 
 /// Times of the lease of a node: an owner that was killed is replaced within 15 seconds.
 const TERMS: LeaseTerms = LeaseTerms { seconds: 9, renew_seconds: 3 };
@@ -125,7 +126,7 @@ pub fn slice_access(node: &Arc<Node>, slice: u8) -> SliceAccess {
     access
 }
 
-/// The backup of a slice has not received a change: it is told to forget all, and gets everything again.
+/// The backup of a slice has not received a change: it must forget all, and gets everything again.
 pub fn backup_failed(node: &Arc<Node>, slice: u8) {
     if let Some(this) = clustered(node) {
         this.state.slices.forget_backup(slice);
@@ -161,7 +162,7 @@ pub async fn next_sweep(node: &Arc<Node>) {
 
 /// Passes a stanza that had been accepted for an item here on to the node that owns it. False if that node is not reached.
 pub fn forward_to_owner(node: &Arc<Node>, stanza: &SharedStanza, item: JidRef<'_>, owner: NodeId) -> bool {
-    clustered(node).is_some_and(|this| this.send_service_stanza(stanza, item, owner, 1))
+    clustered(node).is_some_and(|this| this.send_service_stanza(stanza, item, owner, 1, false).is_some())
 }
 
 /// Hands all slices over to the other members, and shuts services down. For a node that is about to stop, before its sessions end.

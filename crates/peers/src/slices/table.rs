@@ -18,7 +18,7 @@ pub(super) struct OwnSlice {
     pub(super) lease: SliceLease,
     /// It is being handed over.
     pub(super) moving_to: Option<NodeId>,
-    /// The node that services have been told to keep copies on; none yet.
+    /// The node on which services keep copies; none yet.
     pub(super) backup: Option<Option<NodeId>>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct TableState {
     pub(super) incarnation: u64,
     pub(super) slices: BTreeMap<u8, OwnSlice>,
     pub(super) wanted: BTreeSet<u8>,
-    /// Records of slices that this node has given up, and the node that is told when they are free.
+    /// Records of slices that this node has given up, and the node that learns when they are free.
     pub(super) to_free: Vec<(u8, SliceRecord, Option<NodeId>)>,
     pub(super) nodes: BTreeMap<NodeId, KnownNode>,
     pub(super) is_cut_off: bool,
