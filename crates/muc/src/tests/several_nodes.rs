@@ -353,7 +353,7 @@ fn messages_during_the_loss_of_the_owner_arrive_once_in_one_order_or_their_sende
                 cluster.say_unread(if round % 2 == 0 { &crone } else { &wicca }, *number, &body);
                 sent.push((*number, body));
             }
-            for _ in 0..2 {
+            for _ in 0..12 {
                 cluster.nodes.step();
             }
             if round >= 10 {
