@@ -182,7 +182,7 @@ impl ClusteredNode<'_> {
             FORWARDED_RESPONSE => self.on_forwarded_response(from, &envelope.bytes),
             FORWARDED_REQUEST_END => self.on_request_end(from, &envelope.bytes),
             NOTICE => self.on_notice(from, envelope),
-            SLICE_FREED => self.on_slice_freed(&envelope.bytes),
+            SLICE_FREED => self.on_slice_freed(from, &envelope.bytes),
             USAGE_REPORT => self.on_usage_report(envelope),
             RESYNC => {
                 self.on_resync(from);

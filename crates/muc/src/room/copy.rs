@@ -172,7 +172,7 @@ fn put_occupant(out: &mut Vec<u8>, occupant: &Occupant) {
 impl Room {
     fn put_settings(&mut self, out: &mut Vec<u8>, is_stored: bool) {
         self.is_copy_outdated = false;
-        let mut content = vec![u8::from(self.locked) * LOCKED | u8::from(is_stored) * STORED];
+        let mut content = vec![(u8::from(self.locked) * LOCKED) | (u8::from(is_stored) * STORED)];
         if !is_stored {
             let record = self.record();
             put_field(&mut content, record.creator.as_str().as_bytes());

@@ -136,7 +136,7 @@ fn millis_of_id(id: &str) -> Option<u64> {
     }
     let bits = id.bytes().take(CHARS).try_fold(0_u64, |bits, octet| {
         let value = char::from(octet).to_digit(32).filter(|_| !octet.is_ascii_uppercase())?;
-        Some(bits << 5 | u64::from(value))
+        Some((bits << 5) | u64::from(value))
     });
     bits.map(|bits| bits >> 2)
 }

@@ -429,3 +429,33 @@ fn a_message_is_one_envelope_for_each_node_with_occupants_and_none_for_the_copy(
     cluster.say(&clients[(owner + 1) % 3], 0, "from another node");
     assert_eq!(cluster.nodes.take_envelopes(), 3);
 }
+
+#[test]
+fn rooms_of_a_node_that_stops_move_before_it_is_gone() {
+    let cluster = Cluster::new(3);
+    let (crone, wicca) = (cluster.connect(0, "crone1"), cluster.connect(2, "wiccarocks"));
+    for number in 0..ROOMS {
+        cluster.enter(&crone, number, "firstwitch");
+        cluster.configure(&crone, number, number % 2 == 0);
+        cluster.enter(&wicca, number, "secondwitch");
+        cluster.say(&crone, number, "before");
+    }
+    cluster.pass(2);
+    forget(&[&crone, &wicca]);
+    let moved: Vec<usize> = (0..ROOMS).filter(|number| cluster.acting_owners(*number) == [1]).collect();
+    assert!(!moved.is_empty());
+    let stops = cluster.nodes.node(1).node.clone();
+    let node = stops.clone();
+    stops.spawner.spawn("stop", Box::pin(async move { peers::slices::shut_down(&node).await }));
+    cluster.pass(2);
+    for number in 0..ROOMS {
+        let owners = cluster.acting_owners(number);
+        assert!(owners.len() == 1 && owners != [1], "room {number}: {owners:?}");
+        assert_eq!(bodies(&cluster.say(&crone, number, "after"), number), ["after"], "room {number}");
+    }
+    let received = wicca.recv();
+    for number in 0..ROOMS {
+        assert_eq!(bodies(&received, number), ["after"]);
+    }
+    assert!(!received.iter().any(|one| one.contains("type='unavailable'")), "{received:?}");
+}

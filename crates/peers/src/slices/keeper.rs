@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use cluster::{Envelope, EnvelopeClass, NodeId, SliceNodes};
+use cluster::{Envelope, EnvelopeClass, Member, NodeId, SliceNodes};
 use store::StoreError;
 use store::lease::{Lease, LeaseAttempt};
 
@@ -21,7 +21,7 @@ impl Drop for RunningKeeper {
         let this = self.0.view();
         let again = {
             let mut state = this.state.slices.0.lock();
-            std::mem::replace(&mut state.keeper, (false, false)).1
+            std::mem::take(&mut state.keeper).1
         };
         this.state.slices.wake_all();
         if again {
@@ -35,7 +35,7 @@ impl ClusteredNode<'_> {
         if let Some(access) = self.state.slices.own_access(slice, self.clock.now_seconds()) {
             return access;
         }
-        match self.cluster.slice_nodes(slice).owner {
+        match self.slice_owner(slice) {
             owner if owner != self.cluster.node() => SliceAccess::Elsewhere(owner),
             _ if self.state.slices.takes_slices() => SliceAccess::Pending,
             _ => SliceAccess::CutOff,
@@ -45,9 +45,23 @@ impl ClusteredNode<'_> {
     /// The node to which stanzas for an item go; none if that is this one.
     pub(crate) fn slice_route(&self, slice: u8) -> Option<NodeId> {
         self.state.slices.moving_to(slice).unwrap_or_else(|| {
-            let owner = self.cluster.slice_nodes(slice).owner;
+            let owner = self.slice_owner(slice);
             (owner != self.cluster.node()).then_some(owner)
         })
+    }
+
+    /// The members without those that hand their slices over because they leave.
+    fn slice_members(&self) -> Vec<Member> {
+        let mut members = self.cluster.members();
+        let state = self.state.slices.0.lock();
+        members.retain(|member| !state.leaving.contains(&member.node));
+        members
+    }
+
+    /// The node that must own a slice.
+    fn slice_owner(&self, slice: u8) -> NodeId {
+        let nodes = SliceNodes::among(&self.slice_members(), slice);
+        nodes.map_or_else(|| self.cluster.node(), |nodes| nodes.owner)
     }
 
     pub(super) fn want_slice(&self, slice: u8) {
@@ -79,6 +93,7 @@ impl ClusteredNode<'_> {
             let mut state = self.state.slices.0.lock();
             let known = state.nodes.entry(left).or_default();
             (known.left_at, known.is_alive) = (Some(now), false);
+            state.leaving.remove(&left);
             state.services.clone()
         };
         if !services.is_empty() {
@@ -88,8 +103,11 @@ impl ClusteredNode<'_> {
     }
 
     /// Another node has freed a slice for this one.
-    pub(crate) fn on_slice_freed(&self, octets: &[u8]) -> bool {
+    pub(crate) fn on_slice_freed(&self, from: NodeId, octets: &[u8]) -> bool {
         let [slice] = *octets else { return false };
+        if self.slice_owner(slice) == from {
+            self.state.slices.0.lock().leaving.insert(from);
+        }
         self.want_slice(slice);
         true
     }
@@ -278,7 +296,7 @@ impl ClusteredNode<'_> {
 
     /// Starts to hand over slices that another member must own.
     fn begin_hand_overs(&self) {
-        let (own, members) = (self.cluster.node(), self.cluster.members());
+        let (own, members) = (self.cluster.node(), self.slice_members());
         let mut begun = Vec::new();
         let mut state = self.state.slices.0.lock();
         for (slice, held) in state.slices.iter_mut().filter(|(_, held)| held.moving_to.is_none()) {
@@ -310,16 +328,19 @@ impl ClusteredNode<'_> {
     }
 
     pub(super) async fn hand_over_all_slices(&self) {
+        let own = self.cluster.node();
         let slices: Vec<u8> = {
             let mut state = self.state.slices.0.lock();
             state.is_leaving = true;
+            state.leaving.insert(own);
             state.slices.iter().filter(|(_, own)| own.moving_to.is_none()).map(|(slice, _)| *slice).collect()
         };
-        let own = self.cluster.node();
         for slice in slices {
-            let nodes = self.cluster.slice_nodes(slice);
-            let to = if nodes.owner == own { nodes.backup } else { Some(nodes.owner) };
-            let Some(to) = to else { return };
+            let to = self.slice_owner(slice);
+            if to == own {
+                // It is alone.
+                return;
+            }
             if let Some(slice) = self.state.slices.0.lock().slices.get_mut(&slice) {
                 slice.moving_to = Some(to);
             }
@@ -331,7 +352,7 @@ impl ClusteredNode<'_> {
     }
 
     async fn take_wanted_slices(&self) -> Result<(), StoreError> {
-        let (own, members) = (self.cluster.node(), self.cluster.members());
+        let (own, members) = (self.cluster.node(), self.slice_members());
         let is_own = |slice: u8| SliceNodes::among(&members, slice).is_some_and(|nodes| nodes.owner == own);
         let copied: Vec<u8> =
             self.state.slices.services().iter().flat_map(|service| service.copied_slices()).collect();
@@ -411,7 +432,7 @@ impl ClusteredNode<'_> {
 
     /// Tells services which node keeps copies, where that has changed.
     fn choose_backups(&self) {
-        let (own, members) = (self.cluster.node(), self.cluster.members());
+        let (own, members) = (self.cluster.node(), self.slice_members());
         let changed: Vec<(u8, Option<NodeId>)> = {
             let mut state = self.state.slices.0.lock();
             let mut changed = Vec::new();

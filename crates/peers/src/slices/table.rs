@@ -48,6 +48,8 @@ pub(super) struct TableState {
     pub(super) to_free: Vec<(u8, SliceRecord, Option<NodeId>)>,
     pub(super) nodes: BTreeMap<NodeId, KnownNode>,
     pub(super) is_cut_off: bool,
+    /// Members that hand their slices over because they leave.
+    pub(super) leaving: BTreeSet<NodeId>,
     /// The node is leaving: it takes no slices any more.
     pub(super) is_leaving: bool,
     /// The keeper runs; it must run once more.
