@@ -176,7 +176,9 @@ impl Views<'_> {
             return;
         }
         let lists = (before, account.blocked());
-        self.exchange_presence_after_block(account, lists, true).await;
+        if let Some(peers) = self.peers() {
+            peers.exchange_presence_after_block(self, account, lists, true).await;
+        }
     }
 
     /// Reads the list of a connected account again, after changes may have been missed.

@@ -39,6 +39,8 @@
 //! A single node pays for none of this: [`Cluster::is_single`] lets the engine skip hashing, claims and look-ups, and
 //! no call of [`SingleNode`] allocates except a refusal.
 //!
+//! Not implemented: leases for owned items (rooms), which are in the store that all nodes share.
+//!
 //! # Pitfalls
 //!
 //! `deliver` to the own node is refused. The engine must search its routing table first; a loop through here
@@ -73,6 +75,7 @@ pub use inbox_call::InboxCall;
 pub use kind::{EnvelopeKind, InvalidationSubject};
 pub use location::{AddressLocation, NodeClaim};
 pub use node::{Member, NodeId};
+pub use owner::{SLICES, SliceNodes, slice_of};
 pub use recipient::Recipient;
 pub use single::SingleNode;
 pub use usage_reports::{UsageKind, UsageReport, UsageReporter, UsageReports};
@@ -135,6 +138,16 @@ pub trait Cluster: Send + Sync {
     /// Announces that this node is about to leave: from then on it owns nothing ([`Cluster::owner`]) while another member can, and
     /// is a member otherwise. Constant until the node joins again.
     fn retire(&self) {}
+
+    /// The nodes of a slice of addresses ([`slice_of`]), as far as this node sees the members. Which node acts as the owner is
+    /// decided by a lease in the store.
+    fn slice_nodes(&self, slice: u8) -> SliceNodes {
+        let alone = SliceNodes { owner: self.node(), backup: None };
+        if self.is_single() {
+            return alone;
+        }
+        SliceNodes::among(&self.members(), slice).unwrap_or(alone)
+    }
 
     /// Leaves the cluster in an orderly way: hands over queued envelopes as far as possible, then the others
     /// remove this node immediately. Afterwards every envelope is refused.

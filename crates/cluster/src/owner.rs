@@ -1,5 +1,8 @@
 //! The node that owns something, by rendezvous hashing: every node computes the same one from the members it sees.
 //!
+//! Items of services, such as rooms, are owned in slices: by the first octet of the hashes of their addresses, so that the cost of
+//! ownership does not depend on the number of items.
+//!
 //! # Pitfalls
 //!
 //! Nodes that see different members name different owners for a moment. So only work that tolerates two owners may
@@ -26,9 +29,48 @@ pub(crate) fn owner_among(members: &[Member], key: u64) -> Option<NodeId> {
     members.iter().map(weight).max().map(|(.., node)| node)
 }
 
+/// Number of slices of the addresses of items.
+pub const SLICES: u16 = 256;
+
+/// The slice of an address, by its hash ([`crate::AddressHasher`]).
+pub fn slice_of(address: u64) -> u8 {
+    address.to_be_bytes()[0]
+}
+
+/// The nodes of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SliceNodes {
+    /// The node that must own it.
+    pub owner: NodeId,
+    /// The node that must own it when the owner is gone, so it has a copy of what is not in the store. None without other
+    /// members.
+    pub backup: Option<NodeId>,
+}
+
+impl SliceNodes {
+    /// The nodes of a slice among the members; none without members.
+    pub fn among(members: &[Member], slice: u8) -> Option<SliceNodes> {
+        let owner = owner_among(members, slice.into())?;
+        let others: Vec<Member> = members.iter().filter(|member| member.node != owner).copied().collect();
+        Some(SliceNodes { owner, backup: owner_among(&others, slice.into()) })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_backup_of_a_slice_owns_it_when_the_owner_is_gone() {
+        let all = ["a", "b", "c"];
+        for slice in 0..=u8::MAX {
+            let nodes = SliceNodes::among(&members(&all), slice).unwrap();
+            let left: Vec<&str> = all.into_iter().filter(|name| *name != nodes.owner.as_str()).collect();
+            assert_eq!(Some(SliceNodes::among(&members(&left), slice).unwrap().owner), nodes.backup);
+        }
+        assert_eq!(SliceNodes::among(&members(&["a"]), 7).unwrap().backup, None);
+        assert_eq!((slice_of(0), slice_of(u64::MAX), slice_of(1 << 56)), (0, 255, 1));
+    }
 
     fn members(names: &[&str]) -> Vec<Member> {
         let member =

@@ -1,7 +1,7 @@
 //! Notices: short messages of a feature to the same feature on all other nodes of a cluster, for example that a setting of a
 //! domain changed.
 //!
-//! A feature registers a handler with `FeatureBuilder::notice` and sends with [`Node::send_notice`]. A notice arrives at
+//! A feature registers a handler with `FeatureBuilder::notice` and sends with [`crate::router::PeerRouting::send_notice`]. A notice arrives at
 //! most once: one that does not fit into the queue of a node is lost, and logged. The node is notified that it has missed one.
 //!
 //! # Pitfalls
@@ -12,6 +12,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cluster::NodeId;
+
 use crate::host::Host;
 use crate::node::Node;
 
@@ -21,6 +23,8 @@ pub struct NoticeCtx<'a> {
     pub node: &'a Arc<Node>,
     /// The host for which it was sent.
     pub host: &'a Arc<Host>,
+    /// The node that has sent it; none if notices may have been missed.
+    pub from: Option<NodeId>,
     /// Its content, unchecked. `None`: notices may have been missed.
     pub content: Option<&'a [u8]>,
 }
@@ -46,31 +50,14 @@ impl NoticeHandlers {
     pub fn add(&mut self, name: &'static str, handler: Box<dyn NoticeHandler>) -> bool {
         self.0.insert(name, handler).is_none()
     }
-}
 
-impl Node {
-    /// Sends a notice to all other nodes. At most 256 KiB.
-    pub fn send_notice(self: &Arc<Self>, host: &Host, name: &'static str, content: &[u8]) {
-        if let Some(peers) = self.peers() {
-            peers.send_notice(self, host, name, content);
-        }
+    /// The handler of this name.
+    pub fn get(&self, name: &str) -> Option<&dyn NoticeHandler> {
+        self.0.get(name).map(|handler| &**handler)
     }
 
-    /// Another node has sent a notice. Unknown names are ignored: the node may have other features.
-    pub fn handle_notice(self: &Arc<Self>, host: &Arc<Host>, name: &str, content: &[u8]) {
-        let handlers = host.extensions.get::<NoticeHandlers>();
-        if let Some(handler) = handlers.and_then(|handlers| handlers.0.get(name)) {
-            handler.handle(&NoticeCtx { node: self, host, content: Some(content) });
-        }
-    }
-
-    /// Notices may have been missed.
-    pub fn handle_missed_notices(self: &Arc<Self>) {
-        for host in &self.hosts() {
-            let handlers = host.extensions.get::<NoticeHandlers>();
-            for handler in handlers.iter().flat_map(|handlers| handlers.0.values()) {
-                handler.handle(&NoticeCtx { node: self, host, content: None });
-            }
-        }
+    /// All handlers.
+    pub fn iter(&self) -> impl Iterator<Item = &dyn NoticeHandler> {
+        self.0.values().map(|handler| &**handler)
     }
 }

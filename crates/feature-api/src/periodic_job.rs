@@ -22,7 +22,7 @@ use std::task::{Poll, Waker};
 
 use base::lock::LeafMutex;
 use base::spawn::{BoxFuture, catch_unwind};
-use store::lease::{LEASE_SECONDS, Lease, LeaseAttempt, LeaseSlot, ObservedLease};
+use store::lease::{LEASE_SECONDS, Lease, LeaseAttempt, LeaseSlot, LeaseTerms, ObservedLease};
 use throng_core::{Host, Node};
 
 /// Declaration of a job.
@@ -199,6 +199,7 @@ impl RunningJob {
             clock: node.clock.clone(),
             key: format!("periodic-job {key:016x}"),
             node: node.cluster.node().as_str().into(),
+            terms: LeaseTerms::DEFAULT,
         };
         let observed = shared.observed.lock().get(&key).cloned();
         let taken = match Lease::take(slot, observed).await {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use feature_api::feature::{FeatureBuilder, FeatureDeclaration};
 use jid::Jid;
+use peers::slices::{SliceAccess, slice_access, slice_of_item};
 use store::StoreError;
 use throng_commands::paging::{AFTER, MAX_ITEMS, MAX_PAGE, NEXT};
 use throng_commands::{
@@ -14,7 +15,6 @@ use throng_commands::{
 use crate::FEATURE;
 use crate::room::DestroyNotice;
 use crate::room_directory::RoomSummary;
-use crate::room_ownership::is_owned_elsewhere;
 use crate::room_task::RoomInput;
 use crate::service::RoomService;
 
@@ -129,10 +129,10 @@ fn room_address(call: &CommandCall) -> Result<Jid, CommandError> {
         let text = format!("{room} is not the address of a room; write one such as name@{service}");
         return Err(CommandError::new(CommandErrorKind::NotAcceptable, text));
     }
-    if !is_owned_elsewhere(&call.node, room.as_ref()) {
+    let SliceAccess::Elsewhere(owner) = slice_access(&call.node, slice_of_item(&call.node, room.as_ref()))
+    else {
         return Ok(room.clone());
-    }
-    let owner = call.node.cluster.owner(call.node.routing_table.hash(room.as_ref()));
+    };
     let text = format!("the node {owner} has the room {room}; run the command there");
     Err(CommandError::new(CommandErrorKind::Unavailable, text))
 }

@@ -13,6 +13,7 @@ mod options;
 mod privileges;
 mod room;
 mod room_directory;
+mod room_owner;
 mod room_ownership;
 mod room_task;
 mod service;
@@ -22,6 +23,7 @@ mod tests;
 use feature_api::disco::DiscoIdentity;
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use feature_api::service::ServiceSpec;
+use throng_core::feature_notice::NoticeCtx;
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::service::ServiceCtx;
 use xml::Ns;
@@ -38,7 +40,7 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0045",
             title: "Multi-User Chat",
             version: "1.35.5",
-            not_implemented: "section 11.2: status 332; section 18.1.1: queries of allowable traffic",
+            not_implemented: "section 18.1.1: queries of allowable traffic",
         },
         Spec {
             name: "XEP-0307",
@@ -134,6 +136,8 @@ fn build(builder: &mut FeatureBuilder<'_>) {
             w.start_ns("unique", Ns::MucUnique).text(&base::id::random_id().to_lowercase()).end();
         })
     });
+    let shared = service.shared.clone();
+    builder.notice(room_ownership::NOTICE, move |ctx: &NoticeCtx<'_>| shared.handle_notice(ctx));
     commands::build(builder, &service);
     let (of_messages, of_presence, of_iq) = (service.clone(), service.clone(), service);
     builder.service_message(move |ctx: &mut ServiceCtx<'_>| of_messages.handle_stanza(ctx));

@@ -7,25 +7,29 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use base::lock::LeafRwLock;
 use base::spawn::BoxFuture;
+use cluster::NodeId;
 use jid::Jid;
+use peers::slices::{SliceAccess, SliceLease};
 use queues::serial_task::{SerialState, SerialTasks};
 use ring::hmac;
 use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
 use store::{RoomHistoryEntry, RoomRecord, StoreError, StoreErrorKind};
 use throng_core::iq::IqAnswer;
+use throng_core::receipt::ReceiptIssuer;
 use throng_core::server_error::store_error;
 use throng_core::server_secret::ServerSecret;
 use throng_core::session::flags;
 use throng_core::{Effects, Node, SharedStanza};
 use xml::Ns;
 
-use crate::answer_channel::AnswerSender;
+use crate::answer_channel::{AnswerReceiver, AnswerSender, answer_channel};
 use crate::options::{CreationAccess, ServiceOptions};
 use crate::room::{
-    DestroyNotice, Room, RoomCtx, RoomRequest, RoomState, UndeliveredReport, not_in_room, send_error,
+    DestroyNotice, Room, RoomCopy, RoomCtx, RoomRequest, RoomState, UndeliveredReport, not_in_room,
+    send_error,
 };
 use crate::room_directory::{RoomDirectory, RoomLimit};
-use crate::room_ownership::{RoomOwnership, is_owned_elsewhere};
+use crate::room_ownership::RoomCopies;
 
 /// The tasks of a domain's rooms, by address.
 pub(crate) type RoomTasks = SerialTasks<Jid, RoomTask>;
@@ -36,9 +40,10 @@ pub(crate) struct RoomShared {
     domain: String,
     options: LeafRwLock<Arc<ServiceOptions>>,
     pub(crate) directory: RoomDirectory,
+    pub(crate) copies: RoomCopies,
     occupant_key: OnceLock<hmac::Key>,
     tasks: OnceLock<Weak<RoomTasks>>,
-    is_watched: AtomicBool,
+    is_used: AtomicBool,
 }
 
 /// An input of a room.
@@ -50,7 +55,8 @@ pub(crate) struct RoomMessage {
 /// What a room handles.
 pub(crate) enum RoomInput {
     /// A message or presence, or an IQ between occupants.
-    Stanza { stanza: SharedStanza, from: Jid, to: Jid },
+    /// With a receipt, it is fulfilled when the message is in the store, unless it is not stored.
+    Stanza { stanza: SharedStanza, from: Jid, to: Jid, receipt: Option<ReceiptIssuer> },
     /// A request to the room: the stanza, and the way of the answer.
     Request { bytes: Vec<u8>, is_set: bool, from: Jid, reply: AnswerSender<IqAnswer> },
     /// Sessions that did not receive a stanza.
@@ -59,8 +65,18 @@ pub(crate) enum RoomInput {
     Create { owner: Jid, reply: AnswerSender<bool> },
     /// An administrator destroys the room.
     Destroy { notice: DestroyNotice, reply: AnswerSender<bool> },
-    /// Another node has become the owner of the room.
+    /// Another node may have become the owner of the room.
     OwnerChanged,
+    /// The former owner is gone or has handed the room over: this node has a copy.
+    Restore,
+    /// The next owner must have the room.
+    HandOver { to: NodeId, reply: AnswerSender<()> },
+    /// The node stops.
+    ShutDown { reply: AnswerSender<()> },
+    /// Another node keeps the copy of the room.
+    BackupChanged,
+    /// Sessions may be gone with their node.
+    MemberLeft,
     /// Messages of the history were stored, or not.
     HistoryStored(Result<(), StoreError>),
     /// An administrator lists the occupants.
@@ -72,6 +88,8 @@ enum RoomReply {
     None,
     Iq(AnswerSender<IqAnswer>, IqAnswer),
     Done(AnswerSender<bool>, bool),
+    /// The stanza was handled, and nothing of it must be stored.
+    Handled(ReceiptIssuer),
 }
 
 impl RoomShared {
@@ -80,17 +98,21 @@ impl RoomShared {
             domain: domain.to_owned(),
             options: LeafRwLock::new(Arc::new(options)),
             directory: RoomDirectory::default(),
+            copies: RoomCopies::default(),
             occupant_key: OnceLock::new(),
             tasks: OnceLock::new(),
-            is_watched: AtomicBool::new(false),
+            is_used: AtomicBool::new(false),
         })
     }
 
-    /// In a cluster, gives up rooms of which another node has become the owner.
-    pub(crate) fn watch_ownership(self: &Arc<Self>, node: &Arc<Node>) {
-        if !node.is_single() && !self.is_watched.swap(true, Ordering::Relaxed) {
-            node.extensions.get_or_default_swept::<RoomOwnership>().add(self);
-        }
+    /// Whether this is the first call.
+    pub(crate) fn is_first_use(&self) -> bool {
+        !self.is_used.swap(true, Ordering::Relaxed)
+    }
+
+    /// The domain of accounts.
+    pub(crate) fn domain(&self) -> &str {
+        &self.domain
     }
 
     /// The tasks of the rooms, while they exist.
@@ -113,7 +135,7 @@ impl RoomShared {
     }
 
     /// The key of occupant ids: the same after a restart, if the server has a secret.
-    fn occupant_key(&self, node: &Node) -> &hmac::Key {
+    pub(crate) fn occupant_key(&self, node: &Node) -> &hmac::Key {
         self.occupant_key.get_or_init(|| match node.extensions.get::<ServerSecret>() {
             Some(secret) => secret.key(&format!("occupant-id {}", self.domain)),
             None => hmac::Key::new(hmac::HMAC_SHA256, &base::id::random_bytes::<32>()),
@@ -141,16 +163,26 @@ impl RoomShared {
 
 /// The state of a room's task.
 pub(crate) struct RoomTask {
-    jid: Jid,
-    shared: Arc<RoomShared>,
-    room: Option<Room>,
+    pub(crate) jid: Jid,
+    pub(crate) shared: Arc<RoomShared>,
+    pub(crate) room: Option<Room>,
     /// Whether the store has it.
-    is_stored: bool,
+    pub(crate) is_stored: bool,
     /// Persistent rooms that the user who enters has created.
     created_by_sender: u64,
-    /// Messages are being stored.
-    is_storing_history: bool,
-    unsaved: Vec<RoomHistoryEntry>,
+    /// Messages are being stored; the end is reported here.
+    pub(crate) storing: Option<AnswerReceiver<()>>,
+    pub(crate) unsaved: Vec<RoomHistoryEntry>,
+    /// Receipts of messages among them.
+    pub(crate) unsettled: Vec<ReceiptIssuer>,
+    /// The slice of its address.
+    pub(crate) slice: Option<u8>,
+    /// The lease under which the room was loaded; none on a single node.
+    pub(crate) lease: Option<SliceLease>,
+    /// The node that has a copy of the room.
+    pub(crate) copied_to: Option<NodeId>,
+    /// The copy from which the room was restored, until its occupants are taken over.
+    pub(crate) restored: Option<RoomCopy>,
 }
 
 impl RoomTask {
@@ -161,16 +193,35 @@ impl RoomTask {
             room: None,
             is_stored: false,
             created_by_sender: 0,
-            is_storing_history: false,
+            storing: None,
             unsaved: Vec::new(),
+            unsettled: Vec::new(),
+            slice: None,
+            lease: None,
+            copied_to: None,
+            restored: None,
         }
     }
 
     /// Reads the room from the store.
-    async fn load(&mut self, node: &Node, input: &RoomInput) -> Result<(), StoreError> {
+    pub(crate) async fn load(&mut self, node: &Node, input: &RoomInput) -> Result<(), StoreError> {
         let options = self.shared.options();
         let rooms = &node.stores.rooms;
-        match rooms.load(self.jid.as_ref()).await? {
+        let stored = rooms.load(self.jid.as_ref()).await?;
+        let is_stored = stored.is_some();
+        let stored = match self.shared.copies.take(&self.jid) {
+            Some(copy) => {
+                self.room = copy.room(self.jid.clone(), options.clone(), stored.clone());
+                if self.room.is_some() {
+                    self.is_stored = is_stored;
+                    self.restored = Some(copy);
+                    return Ok(());
+                }
+                stored
+            }
+            None => stored,
+        };
+        match stored {
             Some(stored) => {
                 let corrupt = || StoreError::new(StoreErrorKind::Corrupt, "a stored room cannot be read");
                 self.room = Some(Room::restore(self.jid.clone(), options, stored).ok_or_else(corrupt)?);
@@ -190,9 +241,14 @@ impl RoomTask {
     }
 
     /// Refuses an input, since the room could not be read.
-    fn refuse(&self, ctx: &mut RoomCtx<'_>, input: RoomInput, error: StanzaError) {
+    pub(crate) fn refuse(&self, ctx: &mut RoomCtx<'_>, input: RoomInput, error: StanzaError) {
         match input {
-            RoomInput::Stanza { stanza, from, to } => send_error(ctx, &stanza, &from, &to, &error),
+            RoomInput::Stanza { stanza, from, to, receipt } => {
+                send_error(ctx, &stanza, &from, &to, &error);
+                if let Some(receipt) = receipt {
+                    receipt.settle(Ok(()));
+                }
+            }
             RoomInput::Request { reply, .. } => reply.send(Err(error)),
             // The end of its channel reports it to who waits for an answer.
             _ => {}
@@ -201,9 +257,9 @@ impl RoomTask {
 
     fn handle_input(&mut self, ctx: &mut RoomCtx<'_>, node: &Arc<Node>, input: RoomInput) -> RoomReply {
         match input {
-            RoomInput::Stanza { stanza, from, to } => {
+            RoomInput::Stanza { stanza, from, to, receipt } => {
                 self.handle_stanza(ctx, node, &stanza, &from, &to);
-                RoomReply::None
+                receipt.map_or(RoomReply::None, RoomReply::Handled)
             }
             RoomInput::Request { bytes, is_set, from, reply } => {
                 RoomReply::Iq(reply, self.answer(ctx, &bytes, is_set, &from))
@@ -230,12 +286,17 @@ impl RoomTask {
                 }
                 RoomReply::Done(reply, exists)
             }
-            RoomInput::OwnerChanged => {
-                self.give_up(ctx, node);
+            RoomInput::OwnerChanged
+            | RoomInput::Restore
+            | RoomInput::HandOver { .. }
+            | RoomInput::ShutDown { .. }
+            | RoomInput::BackupChanged => RoomReply::None,
+            RoomInput::MemberLeft => {
+                self.remove_gone_sessions(ctx, node);
                 RoomReply::None
             }
             RoomInput::HistoryStored(result) => {
-                self.is_storing_history = false;
+                self.storing = None;
                 if let Err(error) = result {
                     tracing::error!(room = %self.jid, %error, "messages of a room were not stored");
                 }
@@ -246,28 +307,6 @@ impl RoomTask {
                 RoomReply::None
             }
         }
-    }
-
-    /// The occupants leave. What is in the store stays there.
-    fn give_up(&mut self, ctx: &mut RoomCtx<'_>, node: &Arc<Node>) {
-        if !is_owned_elsewhere(node, self.jid.as_ref()) {
-            return;
-        }
-        let Some(mut room) = self.room.take() else { return };
-        room.dissolve(ctx);
-        self.is_stored = false;
-        let (messages, keep, jid) =
-            (std::mem::take(&mut self.unsaved), room.history_limit(), self.jid.clone());
-        if messages.is_empty() {
-            return;
-        }
-        let stores = node.stores.clone();
-        let append = async move {
-            if let Err(error) = stores.rooms.append(jid.as_ref(), messages, keep).await {
-                tracing::error!(room = %jid, %error, "messages of a room were not stored");
-            }
-        };
-        node.spawner.spawn("room history", Box::pin(append));
     }
 
     fn handle_stanza(
@@ -369,19 +408,24 @@ impl RoomTask {
     }
 
     /// Stores messages in the background, one batch after the other, so that their number decides its size.
-    fn store_history(&mut self, node: &Arc<Node>) {
-        let Some(room) = self.room.as_ref().filter(|_| !self.is_storing_history && !self.unsaved.is_empty())
+    pub(crate) fn store_history(&mut self, node: &Arc<Node>) {
+        let Some(room) = self.room.as_ref().filter(|_| self.storing.is_none() && !self.unsaved.is_empty())
         else {
             return;
         };
-        self.is_storing_history = true;
+        let (done, storing) = answer_channel();
+        self.storing = Some(storing);
+        let unsettled = std::mem::take(&mut self.unsettled);
+        let fence = self.fence();
         let (messages, keep) = (std::mem::take(&mut self.unsaved), room.history_limit());
         let (jid, node, tasks) = (self.jid.clone(), node.clone(), self.shared.tasks.get().cloned());
         let spawner = node.spawner.clone();
         spawner.spawn(
             "room history",
             Box::pin(async move {
-                let result = node.stores.rooms.append(jid.as_ref(), messages, keep).await;
+                let result = node.stores.rooms.append(jid.as_ref(), messages, keep, fence).await;
+                settle_all(unsettled, &result);
+                done.send(());
                 let Some(tasks) = tasks.and_then(|tasks| tasks.upgrade()) else { return };
                 let spawner = node.spawner.clone();
                 let message = RoomMessage { node, input: RoomInput::HistoryStored(result) };
@@ -391,7 +435,7 @@ impl RoomTask {
     }
 
     /// Sends sessions that did not receive a stanza to the task again.
-    fn undelivered_report(&self) -> UndeliveredReport {
+    pub(crate) fn undelivered_report(&self) -> UndeliveredReport {
         let (tasks, room) = (self.shared.tasks.get().cloned().unwrap_or_default(), self.jid.clone());
         Arc::new(move |node: &Arc<Node>, sessions: Vec<Jid>| {
             let Some(tasks) = tasks.upgrade() else { return };
@@ -411,7 +455,7 @@ enum RoomWrite {
 
 impl RoomTask {
     /// Handles an input of a room that was loaded, or could not be.
-    fn handle_loaded(
+    pub(crate) fn handle_loaded(
         &mut self,
         node: Arc<Node>,
         input: RoomInput,
@@ -441,9 +485,20 @@ impl RoomTask {
             let effects = std::mem::take(&mut ctx.effects);
             return node.perform_in_order(effects);
         }
-        let reply = self.handle_input(&mut ctx, &node, input);
+        self.take_over_occupants(&mut ctx, &node);
+        let mut reply = self.handle_input(&mut ctx, &node, input);
         let effects = std::mem::take(&mut ctx.effects);
+        let has_message = self.room.as_ref().is_some_and(Room::has_unsaved);
         let write = self.after_input();
+        reply = match reply {
+            RoomReply::Handled(receipt) if has_message && !self.unsaved.is_empty() => {
+                self.unsettled.push(receipt);
+                RoomReply::None
+            }
+            reply => reply,
+        };
+        // Before the effects: what clients see is in the copy.
+        self.send_copy(&node);
         let rest = node.perform_in_order(effects);
         if write.is_none() && rest.is_none() {
             self.store_history(&node);
@@ -467,8 +522,8 @@ impl RoomTask {
     async fn write(&mut self, node: &Node, write: RoomWrite) -> Result<(), StoreError> {
         let rooms = &node.stores.rooms;
         let written = match write {
-            RoomWrite::Put(record) => rooms.put(self.jid.as_ref(), *record).await,
-            RoomWrite::Remove => rooms.remove(self.jid.as_ref()).await.map(drop),
+            RoomWrite::Put(record) => rooms.put(self.jid.as_ref(), *record, self.fence()).await,
+            RoomWrite::Remove => rooms.remove(self.jid.as_ref(), self.fence()).await.map(drop),
         };
         if let Err(error) = &written {
             tracing::error!(room = %self.jid, %error, "a room was not stored");
@@ -482,6 +537,17 @@ impl RoomTask {
     }
 }
 
+/// Ends the wait of the senders of messages that were stored, or not.
+pub(crate) fn settle_all(receipts: Vec<ReceiptIssuer>, result: &Result<(), StoreError>) {
+    for receipt in receipts {
+        // The occupants have the message. Its sender learns that newcomers will not see it.
+        receipt.settle(match result {
+            Ok(()) => Ok(()),
+            Err(error) => Err(store_error(StoreError::new(error.kind, error.message()))),
+        });
+    }
+}
+
 /// Sends an answer, or the error of the store.
 fn send_reply(reply: RoomReply, written: Result<(), StoreError>) {
     match reply {
@@ -490,6 +556,7 @@ fn send_reply(reply: RoomReply, written: Result<(), StoreError>) {
             reply.send(answer.and_then(|answer| written.map(|()| answer).map_err(store_error)));
         }
         RoomReply::Done(reply, done) => reply.send(done && written.is_ok()),
+        RoomReply::Handled(receipt) => receipt.settle(Ok(())),
     }
 }
 
@@ -498,25 +565,16 @@ impl SerialState for RoomTask {
 
     fn handle(&mut self, message: RoomMessage) -> Option<BoxFuture<'_, ()>> {
         let RoomMessage { node, input } = message;
-        let needs_room = !matches!(
-            input,
-            RoomInput::SessionsLost(_) | RoomInput::HistoryStored(_) | RoomInput::OwnerChanged
-        );
-        // Without a room the store is asked again: the sender of the last input may have been another one. A room that is still
-        // stored is being removed.
-        if self.room.is_some() || self.is_stored || !needs_room {
-            return self.handle_loaded(node, input, Ok(()));
-        }
-        Some(Box::pin(async move {
-            let loaded = self.load(&node, &input).await;
-            if let Some(rest) = self.handle_loaded(node, input, loaded) {
-                rest.await;
+        match self.access(&node) {
+            SliceAccess::Own(lease) if self.is_ready(&lease, &input) => {
+                self.handle_loaded(node, input, Ok(()))
             }
-        }))
+            access => Some(Box::pin(self.handle_later(node, input, access))),
+        }
     }
 
     fn is_idle(&self) -> bool {
-        let is_idle = !self.is_storing_history
+        let is_idle = self.storing.is_none()
             && self.unsaved.is_empty()
             && self.room.as_ref().is_none_or(|room| room.occupant_count() == 0);
         if is_idle {

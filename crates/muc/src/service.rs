@@ -7,11 +7,12 @@ use jid::Jid;
 use queues::keyed_queues::KeyedQueueLimits;
 use queues::serial_task::{MailboxFull, SerialTasks};
 use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
-use stanza::{StanzaCondition, StanzaError};
+use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 use throng_core::Effects;
 use throng_core::Node;
 use throng_core::hooks::{Flow, HandlerOutcome, StopReason};
 use throng_core::iq::{IqFlow, IqRequest};
+use throng_core::receipt::receipt_pair;
 use throng_core::server_error::store_error;
 use throng_core::service::ServiceCtx;
 use xml::{Ns, Writer};
@@ -50,13 +51,19 @@ impl RoomService {
         if ctx.to.local().is_none() {
             return Flow::Stop(StopReason::Refused(StanzaCondition::ServiceUnavailable.into()));
         }
-        self.shared.watch_ownership(ctx.node);
+        self.shared.join_slices(ctx.node);
         let room = ctx.to.bare().to_jid();
-        let input =
-            RoomInput::Stanza { stanza: ctx.stanza.clone(), from: ctx.from.to_jid(), to: ctx.to.to_jid() };
+        // A message to a persistent room is in its history before the sender's stream counts it (XEP-0198).
+        let is_groupchat = ctx.stanza.kind() == StanzaKind::Message(MessageType::Groupchat);
+        let (issuer, receipt) = is_groupchat.then(receipt_pair).unzip();
+        let (stanza, from, to) = (ctx.stanza.clone(), ctx.from.to_jid(), ctx.to.to_jid());
+        let input = RoomInput::Stanza { stanza, from, to, receipt: issuer };
         let message = RoomMessage { node: ctx.node.clone(), input };
         let size = ctx.stanza.bytes().len() + MESSAGE_BYTES;
         let Err(MailboxFull(message)) = self.tasks.try_send(&ctx.node.spawner, &room, message, size) else {
+            if let Some(receipt) = receipt {
+                ctx.effects.receipt(ctx.stanza, receipt);
+            }
             return Flow::Stop(StopReason::Consumed);
         };
         if !ctx.may_wait {
@@ -64,9 +71,14 @@ impl RoomService {
         }
         // The sender is slowed, and nobody else.
         let wait = self.tasks.clone().send(ctx.node.spawner.clone(), room, message, size);
+        let stanza = ctx.stanza.clone();
         Flow::Wait(Box::pin(async move {
             wait.await;
-            HandlerOutcome { flow: Flow::Stop(StopReason::Consumed), effects: Effects::default() }
+            let mut effects = Effects::default();
+            if let Some(receipt) = receipt {
+                effects.receipt(&stanza, receipt);
+            }
+            HandlerOutcome { flow: Flow::Stop(StopReason::Consumed), effects }
         }))
     }
 
@@ -78,6 +90,7 @@ impl RoomService {
         let (reply, answer) = answer_channel();
         let (bytes, from) = (request.bytes.to_vec(), request.from.to_jid());
         let size = bytes.len() + MESSAGE_BYTES;
+        self.shared.join_slices(request.node);
         self.send(request.node, &room, RoomInput::Request { bytes, is_set, from, reply }, size);
         IqFlow::wait(async move {
             let ended = || Err(StanzaCondition::ResourceConstraint.into());
@@ -92,6 +105,7 @@ impl RoomService {
         room: Jid,
         input: impl FnOnce(AnswerSender<T>) -> RoomInput,
     ) -> Option<T> {
+        self.shared.join_slices(node);
         let (reply, answer) = answer_channel();
         self.send(node, &room, input(reply), MESSAGE_BYTES);
         answer.receive().await

@@ -56,6 +56,9 @@ pub(crate) const FORWARDED_REQUEST_END: EnvelopeKind = EnvelopeKind::Engine(22);
 /// A stanza for an item of a service that the receiver owns.
 pub(crate) const SERVICE_STANZA: EnvelopeKind = EnvelopeKind::Engine(23);
 
+/// The sender has freed a slice of items that the receiver must own.
+pub(crate) const SLICE_FREED: EnvelopeKind = EnvelopeKind::Engine(25);
+
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
     match kind {
@@ -84,6 +87,7 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         FORWARDED_RESPONSE => "forwarded response",
         FORWARDED_REQUEST_END => "end of a forwarded request",
         SERVICE_STANZA => "service stanza",
+        SLICE_FREED => "slice freed",
         other => other.as_str(),
     }
 }
@@ -154,6 +158,7 @@ mod tests {
             FORWARDED_RESPONSE,
             FORWARDED_REQUEST_END,
             SERVICE_STANZA,
+            SLICE_FREED,
         ];
         assert_eq!(
             kinds.iter().filter_map(|kind| kind.to_byte()).collect::<std::collections::HashSet<_>>().len(),

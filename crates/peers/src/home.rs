@@ -46,6 +46,7 @@ use super::lost_peers::{ContactsToWithdraw, EndedSubscriptions};
 use super::node_queries::{InboundQueries, NodeQueries};
 use super::presence_resync::{AccountPass, Resync};
 use super::session_transfer::SessionTransfers;
+use super::slices::SliceTable;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{COPY, SERVICE_STANZA, SESSION_REQUEST};
 
@@ -101,6 +102,8 @@ pub(super) struct PeerState {
     pub(super) forwarded: ForwardedRequests,
     /// Requests of clients of other nodes.
     pub(super) inbound_requests: InboundRequests,
+    /// Ownership of the items of services.
+    pub(super) slices: SliceTable,
     /// Sessions that move between nodes.
     pub(super) transfers: SessionTransfers,
     /// Nodes that are lost: they may have been cut off, and may return with what they changed meanwhile.
@@ -270,7 +273,7 @@ impl ClusteredNode<'_> {
             return self.on_returned_session_request(by, envelope);
         }
         if envelope.header.kind == SERVICE_STANZA {
-            return self.return_service_stanza(envelope);
+            return self.return_service_stanza(by, envelope);
         }
         let path = match envelope.recipients.first() {
             Some(Recipient::Address(to)) if envelope.header.kind == EnvelopeKind::RunChain => {

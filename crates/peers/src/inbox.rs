@@ -26,7 +26,7 @@ use crate::envelope_kinds::{
     COPY, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_REQUEST_END, FORWARDED_RESPONSE, MESSAGE_STORED,
     NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER,
     PUSH, RESYNC, SERVICE_STANZA, SESSION_OFFER, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE,
-    SESSION_TAIL, SESSION_TAKEN, USAGE_REPORT,
+    SESSION_TAIL, SESSION_TAKEN, SLICE_FREED, USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
@@ -98,6 +98,24 @@ impl ClusteredNode<'_> {
             }
         }
         None
+    }
+
+    /// Performs what a stanza has caused, and settles its envelope when it is safe.
+    pub(super) fn settle_after_work(&self, from: NodeId, envelope: Envelope, work: RoutingWork) {
+        match self.perform_effects(work) {
+            RoutingOutcome::Done => settle(self, from, &envelope, HandoverResult::Safe),
+            RoutingOutcome::AwaitsReceipts(receipts) => {
+                self.settle_with_receipts(from, envelope, HandoverResult::Safe, receipts);
+            }
+            RoutingOutcome::Wait(rest) => {
+                let node = self.owned();
+                let settled = async move {
+                    let receipts = rest.await;
+                    node.view().settle_with_receipts(from, envelope, HandoverResult::Safe, receipts);
+                };
+                self.spawner.spawn("routing", Box::pin(settled));
+            }
+        }
     }
 
     /// Settles an envelope once the receipts of its stanza have an outcome.
@@ -185,7 +203,8 @@ impl ClusteredNode<'_> {
             FORWARDED_REQUEST => self.on_forwarded_request(from, &envelope.bytes),
             FORWARDED_RESPONSE => self.on_forwarded_response(from, &envelope.bytes),
             FORWARDED_REQUEST_END => self.on_request_end(from, &envelope.bytes),
-            NOTICE => self.on_notice(envelope),
+            NOTICE => self.on_notice(from, envelope),
+            SLICE_FREED => self.on_slice_freed(from, &envelope.bytes),
             USAGE_REPORT => self.on_usage_report(envelope),
             RESYNC => {
                 self.on_resync(from);
@@ -271,6 +290,7 @@ impl Inbox for ClusterInbox {
             | NODE_QUERY_ANSWER
             | NOTICE
             | NOTICES_MISSED
+            | SLICE_FREED
             | USAGE_REPORT
             | RESYNC
             | SESSION_OFFER
@@ -327,6 +347,7 @@ impl Inbox for ClusterInbox {
                     node.read_accounts_again();
                 }
                 node.on_peer_left(left, orderly, &claims);
+                node.slice_member_left(left);
                 tracing::info!(node = %left, claims = claims.len(), orderly, "a node left the cluster");
             }
         }

@@ -13,7 +13,7 @@
 //! * `due_presence`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
 //!   that are gone.
 //! * `session_transfer`: sessions that move to the node where their client resumes the stream.
-//! * `service_stanzas`: stanzas for an item of a service, such as a room, to the node that owns it.
+//! * `service_stanzas`: stanzas for an item of a service, such as a room, to the node that owns it; `slices`: which node that is.
 //! * `forwarded_requests`: requests of clients (BOSH) that the node of their session answers.
 //! * `invalidation`: changes of accounts; `node_queries`: questions of administration to other nodes; `notices`: messages of features;
 //!   `usage_reports`: what clients have used up of limits.
@@ -35,7 +35,7 @@ mod invalidation;
 mod lost_peers;
 mod message_copies;
 pub mod node_queries;
-mod notices;
+pub mod notices;
 mod peer_multicast;
 mod peer_presence;
 mod peer_push;
@@ -45,6 +45,7 @@ mod presence_resync;
 mod routing;
 mod service_stanzas;
 pub mod session_transfer;
+pub mod slices;
 mod usage_reports;
 
 use routing::{ClusteredNode, OwnedClusteredNode};

@@ -270,8 +270,14 @@ impl PeerRouting for PeerRouter {
         self.on(node).send_notice(host, name, content);
     }
 
-    fn forward_service_stanza(&self, node: &Arc<Node>, stanza: &SharedStanza, to: JidRef<'_>) -> bool {
-        self.on(node).forward_service_stanza(stanza, to)
+    fn forward_service_stanza(
+        &self,
+        node: &Arc<Node>,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        work: &mut RoutingWork,
+    ) -> bool {
+        self.on(node).forward_service_stanza(stanza, to, work)
     }
 
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>) {
@@ -297,5 +303,6 @@ impl PeerRouting for PeerRouter {
         node.sweep_forwarded_requests(now);
         node.expire_session_transfers(now);
         node.give_up_overdue_handovers(now);
+        node.sweep_slices();
     }
 }

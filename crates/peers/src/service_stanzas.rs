@@ -1,16 +1,18 @@
 //! Stanzas for an item of a service, such as a room, on their way to the node that owns it.
 //!
-//! Every node computes the owner from the members that it sees (`cluster/src/owner.rs`). The stanzas of one sender arrive in
-//! order, because all of them are envelopes of a reliable class on one link.
+//! The owner of a slice is decided by `slices`; a node that does not own the slice computes the owner from the members that it sees.
+//! The stanzas of one sender arrive in order, because all of them are envelopes of a reliable class on one link.
 //!
 //! # Pitfalls
 //!
-//! The owner does not pass a stanza on, also if it sees another owner: two nodes that disagree would send it to each other.
+//! A node that is not the owner passes a stanza on once more only: two nodes that disagree would send it to each other. While a slice
+//! moves, a stanza that was passed on twice may arrive after a later one of its sender.
 
 use cluster::{Envelope, HandoverResult, NodeId, PeerViolation, Recipient};
-use jid::JidRef;
-use stanza::StanzaCondition;
+use jid::{Jid, JidRef};
+use stanza::{StanzaCondition, StanzaKind};
 use throng_core::domains::Domain;
+use throng_core::receipt::Receipt;
 use throng_core::router::peer_routing::envelope_class;
 use throng_core::router::{RoutingWork, StanzaOrigin};
 use throng_core::{Effects, SharedStanza};
@@ -19,24 +21,51 @@ use super::home::read_stanza;
 use super::inbox::settle;
 use crate::ClusteredNode;
 use crate::envelope_kinds::SERVICE_STANZA;
+use crate::slices::slice_of_item;
 
 impl ClusteredNode<'_> {
     /// Sends a stanza to the owner of its recipient; false if that is this node, or its recipient has none.
-    pub(super) fn forward_service_stanza(&self, stanza: &SharedStanza, to: JidRef<'_>) -> bool {
+    pub(super) fn forward_service_stanza(
+        &self,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        work: &mut RoutingWork,
+    ) -> bool {
         if to.local().is_none() {
             return false;
         }
-        let (owner, own) = (self.cluster.owner(self.routing_table.hash(to)), self.cluster.node());
-        if owner == own {
-            return false;
-        }
-        let recipients = vec![Recipient::Address(to.to_jid())];
-        let envelope = Envelope::new(SERVICE_STANZA, envelope_class(stanza), own, recipients, stanza.bytes());
-        if let Err(refused) = self.cluster.deliver(owner, envelope) {
-            tracing::debug!(node = %owner, %refused, "a stanza for a service was not passed on");
-            self.return_stanza(stanza);
+        let Some(owner) = self.slice_route(slice_of_item(self, to)) else { return false };
+        // The room stores a message before its sender's stream counts it.
+        let needs_receipt = work.origin.awaits_receipts() && matches!(stanza.kind(), StanzaKind::Message(_));
+        match self.send_service_stanza(stanza, to, owner, 0, needs_receipt) {
+            Some(receipt) => work.attach(stanza.clone(), receipt),
+            None => self.return_stanza(stanza),
         }
         true
+    }
+
+    /// Sends a stanza to the owner of its recipient. `hops`: envelopes that have carried it. Returns its receipt, if it needs one;
+    /// `None` if that node does not take it.
+    pub(super) fn send_service_stanza(
+        &self,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        owner: NodeId,
+        hops: u8,
+        needs_receipt: bool,
+    ) -> Option<Option<Receipt>> {
+        let own = self.cluster.node();
+        let recipients = vec![Recipient::Address(to.to_jid())];
+        let mut envelope =
+            Envelope::new(SERVICE_STANZA, envelope_class(stanza), own, recipients, stanza.bytes());
+        envelope.header.hops += hops;
+        match self.hand_over(owner, envelope, None, needs_receipt) {
+            Ok(receipt) => Some(receipt),
+            Err(refused) => {
+                tracing::debug!(node = %owner, %refused, "a stanza for a service was not passed on");
+                None
+            }
+        }
     }
 
     /// Handles a stanza for an item that this node owns.
@@ -49,21 +78,64 @@ impl ClusteredNode<'_> {
             self.note_violation(from, PeerViolation::Payload);
             return settle(self, from, envelope, HandoverResult::Refused);
         };
-        let service = self.domains().find(to.domain()).clone();
-        let Domain::Service(host, service) = service else {
-            return settle(self, from, envelope, HandoverResult::Refused);
-        };
-        let mut work = RoutingWork::of(StanzaOrigin::Peer);
-        self.handle_service_stanza((&host, &service), stanza, sender.as_ref(), to.as_ref(), &mut work);
-        self.perform_effects_spawned(work);
-        settle(self, from, envelope, HandoverResult::Safe);
+        let hops = envelope.header.hops;
+        if hops < Envelope::MAX_HOPS
+            && let Some(owner) = self.slice_route(slice_of_item(self, to.as_ref()))
+            && owner != from
+        {
+            let needs_receipt = matches!(stanza.kind(), StanzaKind::Message(_));
+            if let Some(receipt) = self.send_service_stanza(&stanza, to.as_ref(), owner, hops, needs_receipt)
+            {
+                let mut work = RoutingWork::of(StanzaOrigin::Peer);
+                work.attach(stanza, receipt);
+                return self.settle_after_work(from, envelope.clone(), work);
+            }
+        }
+        match self.handle_item_stanza(stanza, &sender, &to) {
+            Some(work) => self.settle_after_work(from, envelope.clone(), work),
+            None => settle(self, from, envelope, HandoverResult::Refused),
+        }
     }
 
-    /// The owner is gone, or does not have the service: the sender gets an error.
-    pub(super) fn return_service_stanza(&self, envelope: &Envelope) {
-        if let Some((stanza, _)) = read_stanza(envelope) {
-            self.return_stanza(&stanza);
+    /// Handles a stanza for an item here; `None` without the service.
+    fn handle_item_stanza(&self, stanza: SharedStanza, sender: &Jid, to: &Jid) -> Option<RoutingWork> {
+        let service = self.domains().find(to.domain()).clone();
+        let Domain::Service(host, service) = service else { return None };
+        let mut work = RoutingWork::of(StanzaOrigin::Peer);
+        self.handle_service_stanza((&host, &service), stanza, sender.as_ref(), to.as_ref(), &mut work);
+        Some(work)
+    }
+
+    /// The owner is gone, or does not have the service: presence goes to the next owner, and the sender of anything else gets an
+    /// error, because the owner may have handled it.
+    pub(super) fn return_service_stanza(&self, by: NodeId, envelope: &Envelope) {
+        let handover = self.returned_handover(by, envelope, None);
+        self.return_or_reroute(envelope);
+        // Its sender has an error, or the next owner has it.
+        if let Some(handover) = handover {
+            handover.settle();
         }
+    }
+
+    fn return_or_reroute(&self, envelope: &Envelope) {
+        let Some((stanza, sender)) = read_stanza(envelope) else { return };
+        let to = stanza.recipient();
+        if let (StanzaKind::Presence(_), Some(to)) = (stanza.kind(), to)
+            && envelope.header.hops < Envelope::MAX_HOPS
+        {
+            match self.slice_route(slice_of_item(self, to.as_ref())) {
+                None => {
+                    if let Some(work) = self.handle_item_stanza(stanza.clone(), &sender, &to) {
+                        return self.perform_effects_spawned(work);
+                    }
+                }
+                Some(owner) if self.send_service_stanza(&stanza, to.as_ref(), owner, 1, false).is_some() => {
+                    return;
+                }
+                Some(_) => {}
+            }
+        }
+        self.return_stanza(&stanza);
     }
 
     fn return_stanza(&self, stanza: &SharedStanza) {

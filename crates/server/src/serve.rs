@@ -213,6 +213,10 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     if !matches!(end, ShutdownKind::Restart) {
         manager.stopping();
     }
+    // Before the sessions end: their clients learn that the rooms of this node are gone, unless other nodes have them.
+    if tokio::time::timeout(LEAVE_TIMEOUT, peers::slices::shut_down(&node)).await.is_err() {
+        tracing::warn!("rooms were not handed over or ended in time");
+    }
     end_streams(&running.assembled, &web).await;
     // After the sessions have ended, so that the others have learned of it.
     peers::send_last_usage_reports(&node);

@@ -24,6 +24,8 @@ pub enum StoreErrorKind {
     InDoubt,
     /// A concurrent writer caused a conflict; nothing was changed.
     Conflict,
+    /// The caller is not the owner of what it writes any more ([`crate::WriteFence`]); nothing was changed.
+    Fenced,
     /// The account to create already exists.
     AlreadyExists,
     /// The account does not exist.
@@ -42,12 +44,13 @@ pub enum StoreErrorKind {
 
 impl StoreErrorKind {
     /// Every kind, in order of declaration.
-    pub const ALL: [StoreErrorKind; 12] = [
+    pub const ALL: [StoreErrorKind; 13] = [
         StoreErrorKind::Unavailable,
         StoreErrorKind::Overloaded,
         StoreErrorKind::Timeout,
         StoreErrorKind::InDoubt,
         StoreErrorKind::Conflict,
+        StoreErrorKind::Fenced,
         StoreErrorKind::AlreadyExists,
         StoreErrorKind::NotFound,
         StoreErrorKind::Corrupt,
@@ -65,6 +68,7 @@ impl StoreErrorKind {
             StoreErrorKind::Timeout => "timeout",
             StoreErrorKind::InDoubt => "in-doubt",
             StoreErrorKind::Conflict => "conflict",
+            StoreErrorKind::Fenced => "fenced",
             StoreErrorKind::AlreadyExists => "already-exists",
             StoreErrorKind::NotFound => "not-found",
             StoreErrorKind::Corrupt => "corrupt",

@@ -2,8 +2,8 @@
 //!
 //! A node takes a lease with a conditional write, renews it, and releases it at the end.
 //!
-//! Clocks of different nodes are not compared. A lease has expired for a node that has seen the same record for more than
-//! [`LEASE_SECONDS`]. The holder must stop when it could not renew the lease for as long, counted from before its last
+//! Clocks of different nodes are not compared. A lease has expired for a node that has seen the same record for longer than it
+//! lasts ([`LeaseTerms`]). The holder must stop when it could not renew the lease for as long, counted from before its last
 //! write, so it stops before another node takes over.
 //!
 //! ```text
@@ -23,10 +23,22 @@ use base::spawn::BoxFuture;
 
 use crate::{ServerKv, StoreError};
 
-/// Time after which a lease that is not renewed expires.
-pub const LEASE_SECONDS: u32 = 30;
-/// Time after which it is renewed.
-const RENEW_SECONDS: u32 = 10;
+/// Time after which a lease that is not renewed expires, unless its terms are others.
+pub const LEASE_SECONDS: u32 = LeaseTerms::DEFAULT.seconds;
+
+/// Times of a lease. All nodes must use the same for one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// Seconds after which one that is not renewed expires.
+    pub seconds: u32,
+    /// Seconds after which it is renewed.
+    pub renew_seconds: u32,
+}
+
+impl LeaseTerms {
+    /// For work that may begin again half a minute late.
+    pub const DEFAULT: LeaseTerms = LeaseTerms { seconds: 30, renew_seconds: 10 };
+}
 
 /// The stored value of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +80,8 @@ pub struct LeaseSlot {
     pub key: String,
     /// Name of the node, unique in the cluster and not empty.
     pub node: Box<str>,
+    /// Its times.
+    pub terms: LeaseTerms,
 }
 
 impl LeaseSlot {
@@ -91,6 +105,18 @@ pub struct ObservedLease {
     octets: Vec<u8>,
     /// Second of this node's clock at which it was first seen.
     since: u32,
+}
+
+impl ObservedLease {
+    /// Second of this node's clock at which the present record was first seen.
+    pub fn since(&self) -> u32 {
+        self.since
+    }
+
+    /// Whether it has not been renewed for so long that its holder has stopped.
+    pub fn is_expired(&self, now: u32, terms: LeaseTerms) -> bool {
+        now.saturating_sub(self.since) > terms.seconds
+    }
 }
 
 /// Result of an attempt to take a lease.
@@ -145,6 +171,16 @@ impl std::fmt::Display for LeaseLoss {
 }
 
 impl Lease {
+    /// Takes a lease of which the process holds its name alone: one that a former process of this name has left is taken at once.
+    /// `None` if another node was faster.
+    ///
+    /// # Errors
+    /// As those of [`Lease::take`].
+    pub async fn take_own(slot: LeaseSlot) -> Result<Option<Lease>, StoreError> {
+        let stored = slot.store.get(&slot.key).await?;
+        Lease::write(slot, stored).await
+    }
+
     /// Takes a lease if it is free or has expired.
     ///
     /// # Errors
@@ -156,28 +192,85 @@ impl Lease {
         if record.as_ref().is_some_and(|record| record.holder.is_some()) {
             let octets = stored.clone().unwrap_or_default();
             let same = observed.filter(|observed| observed.octets == octets);
-            let since = same.map_or(now, |observed| observed.since);
-            if now.saturating_sub(since) <= LEASE_SECONDS {
-                return Ok(LeaseAttempt::Held(ObservedLease { octets, since }));
+            let observed = ObservedLease { octets, since: same.map_or(now, |observed| observed.since) };
+            if !observed.is_expired(now, slot.terms) {
+                return Ok(LeaseAttempt::Held(observed));
             }
         } else if observed.is_some() {
             return Ok(LeaseAttempt::Released);
         }
-        let fence = record.map_or(0, |record| record.fence).saturating_add(1);
-        let record = LeaseRecord { fence, renewals: 0, holder: Some(slot.node.clone()) };
-        if !slot.store.compare_and_set(&slot.key, stored.as_deref(), &record.encode()).await? {
+        Ok(match Lease::write(slot, stored).await? {
+            Some(lease) => LeaseAttempt::Taken(lease),
             // Another node was faster. Its record is read at the next attempt.
-            return Ok(LeaseAttempt::Held(ObservedLease { octets: Vec::new(), since: now }));
+            None => LeaseAttempt::Held(ObservedLease { octets: Vec::new(), since: now }),
+        })
+    }
+
+    /// Replaces the record that was read; `None` if it has changed.
+    async fn write(slot: LeaseSlot, stored: Option<Vec<u8>>) -> Result<Option<Lease>, StoreError> {
+        let now = slot.clock.now_seconds();
+        let fence = stored.as_deref().and_then(LeaseRecord::decode).map_or(0, |record| record.fence);
+        let record =
+            LeaseRecord { fence: fence.saturating_add(1), renewals: 0, holder: Some(slot.node.clone()) };
+        if !slot.store.compare_and_set(&slot.key, stored.as_deref(), &record.encode()).await? {
+            return Ok(None);
         }
-        let renew_at = now.saturating_add(RENEW_SECONDS);
-        let lease =
-            Lease { slot, record, written_at: now, renew_at, renewals: 0, renewal: None, error: None };
-        Ok(LeaseAttempt::Taken(lease))
+        let renew_at = now.saturating_add(slot.terms.renew_seconds);
+        Ok(Some(Lease { slot, record, written_at: now, renew_at, renewals: 0, renewal: None, error: None }))
+    }
+
+    /// Reads a lease without taking it; `None` if nobody holds it. `before` is the result of the last call.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn observe(
+        slot: &LeaseSlot,
+        before: Option<ObservedLease>,
+    ) -> Result<Option<ObservedLease>, StoreError> {
+        let Some(octets) = slot.store.get(&slot.key).await? else { return Ok(None) };
+        let now = slot.clock.now_seconds();
+        if LeaseRecord::decode(&octets).is_none_or(|record| record.holder.is_none()) {
+            return Ok(None);
+        }
+        let same = before.filter(|before| before.octets == octets);
+        Ok(Some(same.unwrap_or(ObservedLease { octets, since: now })))
+    }
+
+    /// Whether a record says that this node holds the lease with this fencing number.
+    pub fn is_held_by(stored: &[u8], node: &str, fence: u64) -> bool {
+        LeaseRecord::decode(stored)
+            .is_some_and(|record| record.fence == fence && record.holder.as_deref() == Some(node))
     }
 
     /// The fencing number.
     pub fn fence(&self) -> u64 {
         self.record.fence
+    }
+
+    /// Second of the node's clock at which it expires unless it is renewed.
+    pub fn expires_at(&self) -> u32 {
+        self.written_at.saturating_add(self.slot.terms.seconds)
+    }
+
+    /// Renews the lease at once. False if another node has taken it. A lease that has expired is valid again after that.
+    ///
+    /// # Errors
+    /// Those of the store: the lease expires, unless it is renewed later.
+    pub async fn renew(&mut self) -> Result<bool, StoreError> {
+        let begun_at = self.slot.clock.now_seconds();
+        self.renewals += 1;
+        let record = LeaseRecord { renewals: self.renewals, ..self.record.clone() };
+        let renewed = self.slot.clone().replace(self.record.clone(), record.clone()).await?;
+        if renewed {
+            (self.record, self.written_at) = (record, begun_at);
+            self.renew_at = begun_at.saturating_add(self.slot.terms.renew_seconds);
+        }
+        Ok(renewed)
+    }
+
+    /// Whether it is time to renew it.
+    pub fn is_due(&self) -> bool {
+        self.slot.clock.now_seconds() >= self.renew_at
     }
 
     /// Renews the lease when it is due; ready when it is lost. Must be polled once a second.
@@ -192,7 +285,7 @@ impl Lease {
             match (self.renewal.take(), result) {
                 (Some(Renewal { record, begun_at, .. }), Ok(true)) => {
                     (self.record, self.written_at) = (record, begun_at);
-                    self.renew_at = begun_at.saturating_add(RENEW_SECONDS);
+                    self.renew_at = begun_at.saturating_add(self.slot.terms.renew_seconds);
                     self.error = None;
                 }
                 (_, Ok(false)) => return Poll::Ready(LeaseLoss::Taken),
@@ -200,7 +293,7 @@ impl Lease {
                 (None, Ok(true)) => {}
             }
         }
-        let expired = now.saturating_sub(self.written_at) >= LEASE_SECONDS;
+        let expired = now >= self.expires_at();
         if expired { Poll::Ready(LeaseLoss::Expired(self.error.take())) } else { Poll::Pending }
     }
 
@@ -256,7 +349,7 @@ mod tests {
 
         fn take(&self, node: &str, observed: Option<ObservedLease>) -> LeaseAttempt {
             let (store, clock, key) = (self.store.clone(), self.clock.clone(), "lease".to_owned());
-            let slot = LeaseSlot { store, clock, key, node: node.into() };
+            let slot = LeaseSlot { store, clock, key, node: node.into(), terms: LeaseTerms::DEFAULT };
             ready(Lease::take(slot, observed)).unwrap()
         }
 
@@ -355,8 +448,32 @@ mod tests {
         let written = LeaseRecord { renewals: 1, ..a.record.clone() };
         assert!(ready(a.slot.clone().replace(a.record.clone(), written)).unwrap());
         a.renewals = 1;
-        nodes.clock.advance(1_000 * u64::from(RENEW_SECONDS));
+        nodes.clock.advance(1_000 * u64::from(LeaseTerms::DEFAULT.renew_seconds));
         assert!(!is_lost(&mut a));
         assert_eq!(a.record.renewals, 2);
+    }
+
+    #[test]
+    fn a_process_takes_the_lease_of_a_former_one_of_its_name_at_once() {
+        let nodes = Nodes::new();
+        let mut former = nodes.taken("a", None);
+        let slot = former.slot.clone();
+        let mut lease = ready(Lease::take_own(slot)).unwrap().unwrap();
+        assert_eq!(lease.fence(), 2);
+        assert!(!ready(former.renew()).unwrap(), "the former process learns it");
+        assert!(ready(lease.renew()).unwrap());
+        let stored = ready(nodes.store.get("lease")).unwrap().unwrap();
+        assert!(Lease::is_held_by(&stored, "a", 2) && !Lease::is_held_by(&stored, "a", 1));
+        nodes.held("b", None);
+    }
+
+    #[test]
+    fn an_expired_lease_that_nobody_took_is_valid_after_its_renewal() {
+        let nodes = Nodes::new();
+        let mut lease = nodes.taken("a", None);
+        nodes.clock.advance(1_000 * u64::from(LEASE_SECONDS));
+        assert!(lease.is_due() && lease.expires_at() <= nodes.clock.now_seconds());
+        assert!(ready(lease.renew()).unwrap());
+        assert!(!lease.is_due() && !is_lost(&mut lease));
     }
 }

@@ -83,7 +83,7 @@ pub use last_seen::{LastActivity, LastSeen};
 pub use logins::{AccountSecrets, Login, LoginAttempt, Logins, ProofFn};
 pub use offline::{AppendOutcome, Offline, OfflineMessage, Quota, QuotaUsage, StoredMessage};
 pub use page::{Page, Paged};
-pub use rooms::{ListedRoom, RoomHistoryEntry, RoomRecord, Rooms, StoredRoom};
+pub use rooms::{ListedRoom, RoomHistoryEntry, RoomRecord, Rooms, StoredRoom, WriteFence};
 pub use roster::{
     BulkItem, BulkRoster, Roster, RosterEntry, RosterItem, RosterSize, RosterSnapshot, RosterUpdate,
     RosterUpdateFn, RosterUpdateOutcome, Subscription,

@@ -4,7 +4,9 @@
 //!
 //! # Pitfalls
 //!
-//! Nothing here says which node uses a room. Two that write the same room overwrite each other.
+//! Two nodes that write the same room without a [`WriteFence`] overwrite each other.
+
+use std::sync::Arc;
 
 use jid::{Jid, JidRef};
 
@@ -12,6 +14,16 @@ use crate::StoreFuture;
 
 /// Count of public rooms at which counting ends.
 pub const MAX_COUNT: u64 = 10_000;
+
+/// Condition of a write in a cluster: the [`crate::ServerKv`] has this value, which the next owner of the data replaces before it
+/// reads them. Otherwise the write fails with [`crate::StoreErrorKind::Fenced`], also one that was on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteFence {
+    /// The key.
+    pub key: Arc<str>,
+    /// The value that it must have.
+    pub value: Arc<[u8]>,
+}
 
 /// A room without its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,14 +72,14 @@ storage_need! {
         fn load(&self, room: JidRef<'_>) -> StoreFuture<'_, Option<StoredRoom>>;
 
         /// Inserts or replaces a room. Its history stays.
-        fn put(&self, room: JidRef<'_>, record: RoomRecord) -> StoreFuture<'_, ()>;
+        fn put(&self, room: JidRef<'_>, record: RoomRecord, fence: Option<WriteFence>) -> StoreFuture<'_, ()>;
 
         /// Adds messages, or replaces those with the same ids, then removes the oldest ones beyond the newest `keep`.
         /// Without effect if there is no such room.
-        fn append(&self, room: JidRef<'_>, messages: Vec<RoomHistoryEntry>, keep: u32) -> StoreFuture<'_, ()>;
+        fn append(&self, room: JidRef<'_>, messages: Vec<RoomHistoryEntry>, keep: u32, fence: Option<WriteFence>) -> StoreFuture<'_, ()>;
 
         /// Removes a room with its history; returns whether there was one.
-        fn remove(&self, room: JidRef<'_>) -> StoreFuture<'_, bool>;
+        fn remove(&self, room: JidRef<'_>, fence: Option<WriteFence>) -> StoreFuture<'_, bool>;
 
         /// Public rooms of a service, in an order that does not change, after one of them. Empty if there is no such room.
         fn list(&self, service: &str, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<ListedRoom>>;

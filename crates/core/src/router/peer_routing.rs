@@ -20,7 +20,7 @@ use crate::blocklist::Blocklist;
 use crate::host::Host;
 use crate::node::Node;
 use crate::principal::Principal;
-use crate::receipt::{AttachedReceipt, Receipt, Receipts};
+use crate::receipt::{AttachedReceipt, Receipt};
 use crate::session::stream_management::{TransferRefusal, WantedStream};
 use crate::session::{Session, flags};
 use crate::shared_stanza::{QueueClass, SharedStanza};
@@ -202,10 +202,16 @@ pub trait PeerRouting: Any + Send + Sync {
         after: &[Contact],
     );
 
-    /// See [`Node::probe_peers`].
+    /// Requests the presence of contacts and of the account's other resources on other nodes, for a session that became
+    /// available (RFC 6121, section 4.3). It arrives later. Its own presence goes to the contacts that the broadcast
+    /// does not find.
     fn probe_peers(&self, node: &Arc<Node>, session: &Arc<Session>);
 
-    /// See [`Node::exchange_presence_after_block`].
+    /// Exchanges presence with contacts that a change of the blocklist covers or no longer covers (XEP-0191, sections 3.3 and
+    /// 3.4), for the sessions here. With `everywhere`, with all of them; otherwise only with sessions on other nodes, because
+    /// the feature that made the change does the rest.
+    ///
+    /// Not implemented: entries with a resource, and directed presence.
     fn exchange_presence_after_block<'a>(
         &'a self,
         node: &'a Arc<Node>,
@@ -222,10 +228,11 @@ pub trait PeerRouting: Any + Send + Sync {
     /// `number` is its number there.
     fn record_read_from_store(&self, account: &Account, stanza: &SharedStanza, number: u64);
 
-    /// See [`Node::was_read_from_store`].
+    /// Whether a session here has read this message from the store, so that it must not be delivered by another way.
     fn was_read_from_store(&self, account: &Account, stanza: &SharedStanza) -> bool;
 
-    /// See [`Node::take_over_copy`].
+    /// Whether sessions here have, or have had, this message, which was read from the store, as a copy from another source. If so,
+    /// this node answers for that copy: the stored message must not be delivered, and may be removed when the receipt is fulfilled.
     fn take_over_copy(
         &self,
         node: &Arc<Node>,
@@ -261,11 +268,17 @@ pub trait PeerRouting: Any + Send + Sync {
     /// Reports a change of an account in the store to all other nodes.
     fn invalidate(&self, node: &Arc<Node>, jid: JidRef<'_>, subject: InvalidationSubject);
 
-    /// See [`Node::send_notice`].
+    /// Sends a notice ([`crate::feature_notice`]) to all other nodes. At most 256 KiB.
     fn send_notice(&self, node: &Arc<Node>, host: &Host, name: &'static str, content: &[u8]);
 
     /// Passes a stanza on to the node that owns the addressed item of a service; false if that is this node.
-    fn forward_service_stanza(&self, node: &Arc<Node>, stanza: &SharedStanza, to: JidRef<'_>) -> bool;
+    fn forward_service_stanza(
+        &self,
+        node: &Arc<Node>,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        work: &mut RoutingWork,
+    ) -> bool;
 
     /// Reports to the other nodes with sessions of an account that the store has a message for it.
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>);
@@ -299,7 +312,7 @@ pub fn envelope_class(stanza: &SharedStanza) -> EnvelopeClass {
 
 impl Node {
     /// What connects this node with other nodes; `None` if there are never any.
-    pub(crate) fn peers(&self) -> Option<&dyn PeerRouting> {
+    pub fn peers(&self) -> Option<&dyn PeerRouting> {
         (!self.is_single()).then(|| self.peer_routing())
     }
 
@@ -320,63 +333,9 @@ impl Node {
         }
     }
 
-    /// Whether sessions here have, or have had, this message, which was read from the store, as a copy from another source. If so,
-    /// this node answers for that copy: the stored message must not be delivered, and may be removed when the receipts are fulfilled.
-    /// Until then the copy may be in memory only.
-    pub fn take_over_copy(
-        self: &Arc<Self>,
-        account: &Account,
-        stanza: &SharedStanza,
-        number: u64,
-        receipts: &mut Receipts,
-    ) -> bool {
-        let Some(peers) = self.peers() else { return false };
-        let (recorded, receipt) = peers.take_over_copy(self, account, stanza, number);
-        receipts.0.extend(receipt);
-        recorded
-    }
-
-    /// A session here is about to receive a message that was read from the store: if it arrives by another way, too, it is not
-    /// delivered twice.
-    pub fn record_read_from_store(&self, account: &Account, stanza: &SharedStanza, number: u64) {
-        if let Some(peers) = self.peers() {
-            peers.record_read_from_store(account, stanza, number);
-        }
-    }
-
-    /// Whether a session here has read this message from the store, so that it must not be delivered by another way.
-    pub fn was_read_from_store(&self, account: &Account, stanza: &SharedStanza) -> bool {
-        self.peers().is_some_and(|peers| peers.was_read_from_store(account, stanza))
-    }
-
     /// See [`PeerRouting::forget_copy`].
     pub(super) fn forget_copy(&self, account: &Account, stanza: &SharedStanza) -> bool {
         self.peers().is_none_or(|peers| peers.forget_copy(account, stanza))
-    }
-
-    /// Requests the presence of contacts and of the account's other resources on other nodes, for a session that became
-    /// available (RFC 6121, section 4.3). It arrives later. Its own presence goes to the contacts that the broadcast
-    /// does not find.
-    pub fn probe_peers(self: &Arc<Self>, session: &Arc<Session>) {
-        if let Some(peers) = self.peers() {
-            peers.probe_peers(self, session);
-        }
-    }
-
-    /// Exchanges presence with contacts that a change of the blocklist covers or no longer covers (XEP-0191, sections 3.3 and
-    /// 3.4), for the sessions here. With `everywhere`, with all of them; otherwise only with sessions on other nodes, because
-    /// the feature that made the change does the rest.
-    ///
-    /// Not implemented: entries with a resource, and directed presence.
-    pub async fn exchange_presence_after_block(
-        self: &Arc<Self>,
-        account: &Arc<Account>,
-        change: BlocklistPair,
-        everywhere: bool,
-    ) {
-        if let Some(peers) = self.peers() {
-            peers.exchange_presence_after_block(self, account, change, everywhere).await;
-        }
     }
 
     /// Reports a change of an account in the store to all other nodes.

@@ -47,7 +47,7 @@ impl Node {
         }
         // What another node has passed on is handled here, also if this one sees another owner.
         let peers = self.peers().filter(|_| service.has_items && work.origin != StanzaOrigin::Peer);
-        if peers.is_some_and(|peers| peers.forward_service_stanza(self, &stanza, to)) {
+        if peers.is_some_and(|peers| peers.forward_service_stanza(self, &stanza, to, work)) {
             return;
         }
         let is_relayed = target == IqTarget::ServiceItemResource || !kind.is_request();

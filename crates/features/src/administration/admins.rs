@@ -159,7 +159,9 @@ async fn edit(changes: Arc<ListChanges>, call: CommandCall) -> Result<CommandOut
     AdminList { configured, effective: list.to_vec() }.save(settings).await?;
     changes.begin();
     node.set_admins(list.iter().cloned());
-    node.send_notice(&call.host, NOTICE, &[]);
+    if let Some(peers) = node.peers() {
+        peers.send_notice(node, &call.host, NOTICE, &[]);
+    }
     Ok(CommandOutput::with_note(format!(
         "there {} now",
         if list.len() == 1 {

@@ -175,7 +175,9 @@ async fn announce(
     let frame = headline(call.host.domain(), "Announcement", &call.input.lines(&TEXT).join("\n"))
         .ok_or_else(CommandError::internal)?;
     let (node, domain) = (call.node.clone(), call.host.domain().to_owned());
-    call.node.send_notice(&call.host, NOTICE, frame.bytes());
+    if let Some(peers) = call.node.peers() {
+        peers.send_notice(&call.node, &call.host, NOTICE, frame.bytes());
+    }
     let task = async move {
         broadcast(&node, &domain, &frame).await;
         drop(permit);

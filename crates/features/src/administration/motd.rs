@@ -316,7 +316,9 @@ impl DomainMotd {
 
     /// The other nodes must read the message again.
     fn report_change(call: &CommandCall, change: MotdChange) {
-        call.node.send_notice(&call.host, NOTICE, &[change as u8]);
+        if let Some(peers) = call.node.peers() {
+            peers.send_notice(&call.node, &call.host, NOTICE, &[change as u8]);
+        }
     }
 
     /// Sends the message to a resource whose user has not seen it.

@@ -313,7 +313,9 @@ async fn apply_request(
     }
     presence::hide_presence(node, account, &done.added, effects);
     presence::restore_presence(node, account, &done.removed, effects);
-    node.exchange_presence_after_block(account, (before, account.blocked()), false).await;
+    if let Some(peers) = node.peers() {
+        peers.exchange_presence_after_block(node, account, (before, account.blocked()), false).await;
+    }
     let push = SharedStanza::build(|w| {
         w.start("iq").attr("type", "set").attr("id", &base::id::random_id());
         write_items(w, if block { "block" } else { "unblock" }, &jids);

@@ -90,11 +90,18 @@ async fn enqueue_messages(
             if !accepts_messages(session) {
                 return PageOutcome::Ended;
             }
-            if node.take_over_copy(&session.account, &frame, message.seq, copies) {
-                in_flight.fetched_through = message.seq;
-                continue;
+            if let Some(peers) = node.peers() {
+                // Sessions here may have it from another source. This node answers for that copy then, and removes the stored message
+                // when the receipts are fulfilled: until then the copy may be in memory only.
+                let (recorded, receipt) = peers.take_over_copy(node, &session.account, &frame, message.seq);
+                copies.0.extend(receipt);
+                if recorded {
+                    in_flight.fetched_through = message.seq;
+                    continue;
+                }
+                // If it arrives by another way, too, it is not delivered twice.
+                peers.record_read_from_store(&session.account, &frame, message.seq);
             }
-            node.record_read_from_store(&session.account, &frame, message.seq);
             let mut queued = node.enqueue(session, frame.clone(), ToRewrite::None);
             while !queued {
                 on_full();

@@ -135,7 +135,9 @@ fn broadcast_available(ctx: &mut OutgoingCtx<'_>) -> Result<(), StanzaError> {
         ctx.node.for_each_contact_presence(account, |presence| {
             effects.add(Effect::SendTo(session.clone(), presence.clone()));
         });
-        ctx.node.probe_peers(session);
+        if let Some(peers) = ctx.node.peers() {
+            peers.probe_peers(ctx.node, session);
+        }
     }
     if initial || old != priority {
         effects.add(Effect::Available(session.clone()));

@@ -323,7 +323,7 @@ impl Room {
         reason: Option<&str>,
     ) {
         let before = self.affiliations.set(user, affiliation, nick, reason);
-        self.is_changed = true;
+        self.note_change();
         let change = OccupantChange { actor, reason, ..Default::default() };
         let is_domain = user.local().is_none();
         let nicks: Vec<String> = if is_domain && affiliation == Affiliation::Outcast {

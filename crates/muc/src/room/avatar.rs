@@ -49,7 +49,7 @@ impl Room {
             return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the vCard is too large"));
         }
         self.avatar = RoomAvatar::read(request.payload);
-        self.is_changed = true;
+        self.note_change();
         self.announce_status(ctx, &[104]);
         let recipients = self.occupants.all_sessions();
         ctx.multicast(self.avatar_presence(), &self.jid.clone(), recipients);

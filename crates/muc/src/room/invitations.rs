@@ -116,7 +116,7 @@ impl Room {
                 }
                 self.check_affiliation_capacity(1)?;
                 self.affiliations.set(&user, Affiliation::Member, None, None);
-                self.is_changed = true;
+                self.note_change();
             }
             let reason = invitation.child("reason", Ns::MucUser).map(|reason| reason.text());
             let resumed = invitation.child("continue", Ns::MucUser);

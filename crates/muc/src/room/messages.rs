@@ -12,7 +12,7 @@ use xml::{Ns, TreeNode, Writer};
 use super::history::{HistoryItem, write_occupant_id};
 use super::occupants::Occupant;
 use super::{Room, RoomCtx, subject};
-use crate::privileges::RoomRole;
+use crate::privileges::{Affiliation, RoomRole};
 
 impl Room {
     /// A message to the room itself.
@@ -78,8 +78,8 @@ impl Room {
         if let Some(retract) = message.child("retract", Ns::Retract) {
             self.retract_own(ctx, retract, stanza, &occupant_id);
         }
-        if is_limited && let Some(occupant) = self.occupants.get_mut(&nick) {
-            occupant.last_message_millis = ctx.now;
+        if is_limited {
+            self.occupants.set_last_message(&nick, ctx.now);
         }
         if is_stored {
             let stanza = self.with_delay(&reflected, ctx.now);
@@ -139,7 +139,9 @@ impl Room {
         occupant: &Occupant,
         id: &str,
     ) -> Result<SharedStanza, StanzaError> {
-        let stanza = without_claims(stanza)?;
+        // Section 7.9: the owner sends the history of a conversation to the room, with the times of its messages.
+        let is_owner = self.affiliations.of(occupant.user.as_ref()) == Affiliation::Owner;
+        let stanza = without_claims(stanza, is_owner.then_some(self.jid.domain()))?;
         let mut out = Vec::with_capacity(stanza.bytes().len() + 256);
         let new = NewAddresses { from: Some(occupant.jid.as_str()), to: None };
         let too_long = |_| StanzaError::new(StanzaCondition::NotAcceptable).text("the message is too long");
@@ -167,8 +169,12 @@ pub(super) fn append(
         .map_err(|_| StanzaError::new(StanzaCondition::NotAcceptable).text("the message is too long"))
 }
 
-/// The message without what only rooms may write: ids, elements of `muc#user`, and times of delivery.
-pub(super) fn without_claims(stanza: &SharedStanza) -> Result<SharedStanza, StanzaError> {
+/// The message without what only rooms may write: ids, elements of `muc#user`, and times of delivery. With `service`, times that
+/// are not those of rooms of this service stay.
+pub(super) fn without_claims(
+    stanza: &SharedStanza,
+    service: Option<&str>,
+) -> Result<SharedStanza, StanzaError> {
     const CLAIMS: PayloadSet =
         PayloadSet::of(&[PayloadNs::StanzaId, PayloadNs::OccupantId, PayloadNs::MucUser, PayloadNs::Delay]);
     if !stanza.head().payloads().intersects(CLAIMS) {
@@ -177,7 +183,8 @@ pub(super) fn without_claims(stanza: &SharedStanza) -> Result<SharedStanza, Stan
     let without = stanza.without(|child, gone| {
         let is_claim = match child.ns() {
             Some(Ns::StanzaId) => child.name() == "stanza-id",
-            Some(Ns::OccupantId | Ns::MucUser | Ns::Delay) => true,
+            Some(Ns::OccupantId | Ns::MucUser) => true,
+            Some(Ns::Delay) => service.is_none_or(|service| !is_of_others(*child, service)),
             _ => false,
         };
         if is_claim {
@@ -186,6 +193,13 @@ pub(super) fn without_claims(stanza: &SharedStanza) -> Result<SharedStanza, Stan
     });
     let without = without.map_err(|_| StanzaError::new(StanzaCondition::BadRequest))?;
     Ok(without.unwrap_or_else(|| stanza.clone()))
+}
+
+/// Whether a `<delay/>` (XEP-0203) has a time, and is that of an entity of another domain.
+fn is_of_others(delay: TreeNode<'_>, service: &str) -> bool {
+    let from = delay.attr("from").and_then(|from| Jid::parse(&from).ok());
+    let stamp = delay.attr("stamp").and_then(|stamp| datetime::parse_datetime(&stamp));
+    stamp.is_some() && from.is_some_and(|from| from.domain() != service)
 }
 
 /// Whether a message belongs to the history: it has a body or the hint to store it, and no hint against it (XEP-0334).

@@ -6,6 +6,7 @@ mod admin;
 mod affiliations;
 mod avatar;
 mod config;
+mod copy;
 mod disco;
 mod entering;
 mod history;
@@ -45,6 +46,7 @@ use self::subject::Subject;
 use crate::options::{RoomLimits, ServiceOptions};
 use crate::privileges::{Affiliation, RoomRole};
 
+pub(crate) use self::copy::{RoomCopy, empty_copy};
 pub(crate) use self::iq_relay::not_in_room;
 pub(crate) use self::owner::DestroyNotice;
 pub(crate) use self::presence::report_not_in_room;
@@ -129,6 +131,8 @@ pub(crate) struct Room {
     state: RoomState,
     /// What is stored has changed, except for the history.
     is_changed: bool,
+    /// The copy on another node has other settings.
+    is_copy_outdated: bool,
     /// Messages that are not stored yet.
     unsaved: Vec<RoomHistoryEntry>,
 }
@@ -153,6 +157,7 @@ impl Room {
             creator,
             state: RoomState::Alive,
             is_changed: true,
+            is_copy_outdated: true,
             unsaved: Vec::new(),
         }
     }
@@ -212,9 +217,20 @@ impl Room {
         std::mem::take(&mut self.is_changed)
     }
 
+    /// What is stored changes.
+    fn note_change(&mut self) {
+        self.is_changed = true;
+        self.is_copy_outdated = true;
+    }
+
     /// Storing what has changed failed.
     pub(crate) fn mark_changed(&mut self) {
         self.is_changed = true;
+    }
+
+    /// Whether there are messages that are not stored yet.
+    pub(crate) fn has_unsaved(&self) -> bool {
+        !self.unsaved.is_empty()
     }
 
     /// Messages that are not stored yet. Those of a temporary room are not stored.

@@ -6,7 +6,7 @@
 //!
 //! The lists of recipients are shared with multicasts that are still running, so a change makes a new list.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -67,6 +67,8 @@ pub(crate) struct Occupants {
     by_nick: BTreeMap<Box<str>, Occupant>,
     nick_by_session: HashMap<Jid, Box<str>>,
     all_sessions: Option<Arc<[Jid]>>,
+    /// Nicknames whose occupants have changed since the copy of another node; `None` without a copy.
+    changed: Option<BTreeSet<Box<str>>>,
 }
 
 impl Occupants {
@@ -97,7 +99,32 @@ impl Occupants {
 
     /// The occupant with this nickname. Sessions are changed by other methods.
     pub(crate) fn get_mut(&mut self, nick: &str) -> Option<&mut Occupant> {
+        self.note_change(nick);
         self.by_nick.get_mut(nick)
+    }
+
+    /// An occupant has sent a message to all.
+    pub(crate) fn set_last_message(&mut self, nick: &str, millis: u64) {
+        // The copy of another node does not need it.
+        if let Some(occupant) = self.by_nick.get_mut(nick) {
+            occupant.last_message_millis = millis;
+        }
+    }
+
+    fn note_change(&mut self, nick: &str) {
+        if let Some(changed) = &mut self.changed {
+            changed.insert(nick.into());
+        }
+    }
+
+    /// Whether changes are recorded from now on.
+    pub(crate) fn track_changes(&mut self, tracks: bool) {
+        self.changed = tracks.then(BTreeSet::new);
+    }
+
+    /// Nicknames whose occupants have changed since the last call; `None` if changes are not recorded.
+    pub(crate) fn take_changes(&mut self) -> Option<BTreeSet<Box<str>>> {
+        self.changed.as_mut().map(std::mem::take)
     }
 
     /// The occupant of a session.
@@ -113,6 +140,7 @@ impl Occupants {
     /// Adds an occupant with its sessions.
     pub(crate) fn insert(&mut self, occupant: Occupant) {
         let nick: Box<str> = occupant.nick().into();
+        self.note_change(&nick);
         for session in &occupant.sessions {
             self.nick_by_session.insert(session.jid.clone(), nick.clone());
         }
@@ -122,6 +150,7 @@ impl Occupants {
 
     /// Adds a session to an occupant, or replaces its presence.
     pub(crate) fn put_session(&mut self, nick: &str, session: OccupantSession) {
+        self.note_change(nick);
         let Some(occupant) = self.by_nick.get_mut(nick) else { return };
         if let Some(at) = occupant.sessions.iter().position(|one| one.jid == session.jid) {
             occupant.sessions.remove(at);
@@ -135,6 +164,7 @@ impl Occupants {
     /// Removes a session of an occupant that has others.
     pub(crate) fn remove_session(&mut self, session: &Jid) -> Option<OccupantSession> {
         let nick = self.nick_by_session.remove(session)?;
+        self.note_change(&nick);
         self.all_sessions = None;
         let occupant = self.by_nick.get_mut(&nick)?;
         let at = occupant.sessions.iter().position(|one| one.jid == *session)?;
@@ -143,6 +173,7 @@ impl Occupants {
 
     /// Removes an occupant with all its sessions.
     pub(crate) fn remove(&mut self, nick: &str) -> Option<Occupant> {
+        self.note_change(nick);
         let occupant = self.by_nick.remove(nick)?;
         for session in &occupant.sessions {
             self.nick_by_session.remove(&session.jid);

@@ -86,7 +86,7 @@ impl Room {
         for (user, affiliation) in lists {
             self.change_affiliation(ctx, &user, affiliation, None, None, None);
         }
-        self.is_changed = true;
+        self.note_change();
         let was_locked = std::mem::replace(&mut self.locked, false);
         if was_locked {
             self.invitations = Default::default();
@@ -183,11 +183,17 @@ impl Room {
     }
 
     /// Every occupant leaves for a technical reason (section 11.1); the room itself stays in the store.
-    pub(crate) fn dissolve(&mut self, ctx: &mut RoomCtx<'_>) {
-        let change = OccupantChange { is_unavailable: true, codes: &[333], ..Default::default() };
+    pub(crate) fn dissolve(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        codes: &[u16],
+        is_concerned: &dyn Fn(&Jid) -> bool,
+    ) {
+        let change = OccupantChange { is_unavailable: true, codes, ..Default::default() };
         for occupant in self.occupants.iter() {
             let own = self.occupant_presence(occupant, &change, self.sees_addresses(occupant.role), true);
-            let sessions: Arc<[Jid]> = occupant.sessions.iter().map(|session| session.jid.clone()).collect();
+            let sessions = occupant.sessions.iter().map(|session| &session.jid);
+            let sessions: Arc<[Jid]> = sessions.filter(|session| is_concerned(session)).cloned().collect();
             ctx.multicast(own, &occupant.jid, sessions);
         }
         self.occupants = Default::default();

@@ -30,7 +30,7 @@ impl Room {
             let text = "private messages are not allowed in this room";
             return Err(StanzaError::new(StanzaCondition::Forbidden).text(text));
         }
-        let stanza = without_claims(stanza)?;
+        let stanza = without_claims(stanza, None)?;
         let mut out = Vec::with_capacity(stanza.bytes().len() + 256);
         let new = NewAddresses { from: Some(sender.jid.as_str()), to: None };
         let too_long = |_| StanzaError::new(StanzaCondition::NotAcceptable).text("the message is too long");

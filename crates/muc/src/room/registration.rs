@@ -53,7 +53,7 @@ impl Room {
         self.check_affiliation_capacity(usize::from(!self.affiliations.contains(&user)))?;
         if affiliation >= Affiliation::Member {
             self.affiliations.set(&user, affiliation, Some(&nick), None);
-            self.is_changed = true;
+            self.note_change();
         } else if self.config.members_only || self.config.moderated {
             self.request_registration(ctx, user.as_str(), &nick, &form);
         } else {

@@ -29,10 +29,10 @@ use crate::privileges::Affiliation;
 const VERSION: u8 = 1;
 
 /// Takes fields from an encoding.
-struct FieldReader<'a>(&'a [u8]);
+pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> FieldReader<'a> {
-    fn bytes(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
         let (length, rest) = self.0.split_first_chunk()?;
         let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
         let field = rest.get(..length)?;
@@ -40,18 +40,18 @@ impl<'a> FieldReader<'a> {
         Some(field)
     }
 
-    fn text(&mut self) -> Option<&'a str> {
+    pub(super) fn text(&mut self) -> Option<&'a str> {
         std::str::from_utf8(self.bytes()?).ok()
     }
 
-    fn octet(&mut self) -> Option<u8> {
+    pub(super) fn octet(&mut self) -> Option<u8> {
         let (octet, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*octet)
     }
 }
 
-fn put_field(out: &mut Vec<u8>, field: &[u8]) {
+pub(super) fn put_field(out: &mut Vec<u8>, field: &[u8]) {
     out.extend(u32::try_from(field.len()).unwrap_or(u32::MAX).to_be_bytes());
     out.extend(field);
 }
@@ -128,6 +128,19 @@ impl Room {
     }
 }
 
+/// The time in an id that a node has assigned (`base::TimeOrderedId`): the first 48 bits of 24 characters of 5.
+fn millis_of_id(id: &str) -> Option<u64> {
+    const CHARS: usize = 10;
+    if id.len() != base::TimeOrderedId::CHARS {
+        return None;
+    }
+    let bits = id.bytes().take(CHARS).try_fold(0_u64, |bits, octet| {
+        let value = char::from(octet).to_digit(32).filter(|_| !octet.is_ascii_uppercase())?;
+        Some((bits << 5) | u64::from(value))
+    });
+    bits.map(|bits| bits >> 2)
+}
+
 impl HistoryItem {
     /// As it is stored.
     pub(super) fn entry(&self) -> RoomHistoryEntry {
@@ -140,8 +153,27 @@ impl HistoryItem {
         let tree = stanza.tree().ok()?;
         let occupant_id = tree.root().child("occupant-id", Ns::OccupantId)?.attr("id")?.into_owned().into();
         let stamp = tree.root().child("delay", Ns::Delay)?.attr("stamp")?;
-        let millis = u64::try_from(datetime::parse_datetime(&stamp)?).ok()?;
+        // The time of an owner's delay is not that of the room.
+        let millis = match millis_of_id(&entry.id) {
+            Some(millis) => millis,
+            None => u64::try_from(datetime::parse_datetime(&stamp)?).ok()?,
+        };
         drop(tree);
         Some(HistoryItem { stanza, from, id: entry.id.clone(), occupant_id, millis })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_an_id_is_that_at_which_it_was_assigned() {
+        let ids = base::TimeOrderedIdGenerator::new("node-1", 1);
+        for millis in [0, 1_700_000_000_123] {
+            let id = ids.next(millis);
+            assert_eq!(millis_of_id(&id.to_string()), Some(id.unix_millis()));
+        }
+        assert_eq!((millis_of_id("s1"), millis_of_id(&"Z".repeat(24))), (None, None));
     }
 }

@@ -2,7 +2,7 @@
 
 use jid::Jid;
 use stanza::payload::delay;
-use stanza::{StanzaCondition, StanzaError};
+use stanza::{PayloadNs, PayloadSet, StanzaCondition, StanzaError};
 use throng_core::SharedStanza;
 use xml::{Ns, TreeNode};
 
@@ -56,13 +56,17 @@ impl Room {
         ctx.multicast(Some(reflected.clone()), &address, recipients);
         self.subject.stanza = Some((self.with_delay(&reflected, ctx.now), address));
         self.subject.text = text;
-        self.is_changed = true;
+        self.note_change();
         Ok(())
     }
 
-    /// The same stanza with the time at which the room received it (section 7.2.13).
+    /// The same stanza with the time at which the room received it (section 7.2.13). One that an owner has sent with a time has no
+    /// other (section 7.9).
     pub(super) fn with_delay(&self, stanza: &SharedStanza, millis: u64) -> SharedStanza {
         let mut delayed = stanza.clone();
+        if stanza.head().payloads().intersects(PayloadSet::of(&[PayloadNs::Delay])) {
+            return delayed;
+        }
         // A stanza that is too long for the addition stays as it is.
         let _ = append(&mut delayed, Ns::Delay, |w| delay::write(w, self.jid.as_str(), millis));
         delayed

@@ -348,3 +348,33 @@ fn occupants_of_a_large_room_receive_messages_in_one_order() {
         assert_eq!(bodies(witch), order);
     }
 }
+
+#[test]
+fn section_7_9_the_times_of_a_conversation_that_an_owner_sends_are_kept() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_persistentroom", "1"));
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    forget(&[&crone]);
+    let delay =
+        |from: &str| format!("<delay xmlns='urn:xmpp:delay' from='{from}' stamp='2004-09-29T01:54:37Z'/>");
+    let message = |body: &str, delay: &str| {
+        format!("<message to='{ROOM}' type='groupchat'><body>{body}</body>{delay}</message>")
+    };
+    let own = delay("crone1@example.com/desktop");
+    crone.send(&message("Thrice the brinded cat hath mew'd.", &own));
+    assert_eq!(hag.recv().concat().matches("stamp='2004-09-29T01:54:37Z'").count(), 1);
+    // Nobody speaks for the room, and others do not change times.
+    crone.send(&message("forged", &delay(ROOM)));
+    hag.send(&message("not an owner", &delay("hag66@example.com/pda")));
+    assert!(!hag.recv().concat().contains("<delay"));
+    let wicca = play.wicca();
+    let x = "<x xmlns='http://jabber.org/protocol/muc'><history maxstanzas='3'/></x>";
+    let presence = format!("<presence to='{ROOM}/secondwitch'>{x}</presence>");
+    let history: Vec<String> =
+        wicca.request(&presence).into_iter().filter(|one| one.contains("<body>")).collect();
+    assert_eq!(history.len(), 3, "{history:?}");
+    assert_eq!(history[0].matches("<delay").count(), 1, "no time of the room is added: {}", history[0]);
+    assert!(history[0].contains("stamp='2004-09-29T01:54:37Z'"), "{}", history[0]);
+    assert!(!history[1].contains("2004") && history[1].contains("<delay"), "{}", history[1]);
+}

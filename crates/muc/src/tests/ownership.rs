@@ -118,3 +118,27 @@ fn a_persistent_room_exists_without_occupants() {
     assert_eq!(received.len(), 2, "{received:?}");
     assert!(!received[0].contains("201"), "{received:?}");
 }
+
+#[test]
+fn section_11_2_occupants_learn_that_the_service_is_shut_down_and_the_history_is_kept() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_persistentroom", "1"));
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    hag.send(&format!("<message to='{ROOM}' type='groupchat'><body>Harpier cries</body></message>"));
+    forget(&[&crone, &hag]);
+    play.engine.block_on(peers::slices::shut_down(&play.engine.node));
+    let end = |nick: &str, client: &NodeClient| {
+        gone(
+            client,
+            nick,
+            &item_of(if nick == "firstwitch" { "owner" } else { "none" }, "none", client),
+            &[332, 110],
+        )
+    };
+    assert_same(&masked(crone.recv()), &[end("firstwitch", &crone)]);
+    let of_hag = masked(hag.recv()).concat();
+    assert!(of_hag.contains("<status code='332'/>") && of_hag.contains("<status code='110'/>"), "{of_hag}");
+    let again = enter(&hag, "thirdwitch").concat();
+    assert!(again.contains("Harpier cries") && !again.contains("/firstwitch' type"), "{again}");
+}

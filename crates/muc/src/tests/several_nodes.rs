@@ -1,10 +1,13 @@
 //! Rooms in a cluster: occupants on all nodes, and owners that change.
 
+use cluster::memory::NetworkFaults;
+use jid::Jid;
+use peers::slices::SliceAccess;
 use testkit::TestNodes;
 
 use super::*;
 
-const ROOMS: usize = 8;
+const ROOMS: usize = 16;
 
 fn room(number: usize) -> String {
     format!("room{number}@conference.example.com")
@@ -16,7 +19,11 @@ struct Cluster {
 
 impl Cluster {
     fn new(count: usize) -> Cluster {
-        let nodes = TestNodes::new(count, &[&FEATURE]);
+        Cluster::with_faults(count, 0, NetworkFaults::default())
+    }
+
+    fn with_faults(count: usize, seed: u64, faults: NetworkFaults) -> Cluster {
+        let nodes = TestNodes::with_faults(count, &[&FEATURE], seed, faults);
         for user in ["crone1", "wiccarocks", "hag66"] {
             nodes.node(0).create_user(user);
         }
@@ -41,9 +48,13 @@ impl Cluster {
     }
 
     fn make_persistent(&self, client: &NodeClient, number: usize) -> String {
+        self.configure(client, number, true)
+    }
+
+    fn configure(&self, client: &NodeClient, number: usize, persistent: bool) -> String {
         let form = format!(
             "<x xmlns='jabber:x:data' type='submit'>{}</x>",
-            field("muc#roomconfig_persistentroom", "1")
+            field("muc#roomconfig_persistentroom", if persistent { "1" } else { "0" })
         );
         let query = format!("<query xmlns='http://jabber.org/protocol/muc#owner'>{form}</query>");
         self.send(client, &format!("<iq type='set' to='{}' id='c1'>{query}</iq>", room(number))).concat()
@@ -54,18 +65,61 @@ impl Cluster {
         self.send(client, &format!("<message to='{to}' type='groupchat'><body>{body}</body></message>"))
     }
 
-    /// Numbers of the rooms that each node has in memory.
+    /// Number of rooms that belong to each node that is alive.
     fn rooms_by_node(&self) -> Vec<usize> {
-        let of_node = |index: &usize| {
-            let node = &self.nodes.node(*index).node;
-            let is_here = |number: &usize| {
-                let jid = jid::Jid::parse(&room(*number)).unwrap();
-                !crate::room_ownership::is_owned_elsewhere(node, jid.as_ref())
-            };
-            (0..ROOMS).filter(is_here).count()
-        };
-        self.nodes.alive().iter().map(of_node).collect()
+        let count = |index: &usize| (0..ROOMS).filter(|number| self.owner(*number) == Some(*index)).count();
+        self.nodes.alive().iter().map(count).collect()
     }
+
+    /// Number of the node that must own a room, as the first node that is alive sees it.
+    fn owner(&self, number: usize) -> Option<usize> {
+        let alive = self.nodes.alive();
+        let node = &self.nodes.node(alive[0]).node;
+        let slice = peers::slices::slice_of_item(node, Jid::parse(&room(number)).unwrap().as_ref());
+        let owner = node.cluster.slice_nodes(slice).owner;
+        alive.into_iter().find(|index| self.nodes.id(*index) == owner)
+    }
+
+    /// Numbers of the nodes that act as the owner of a room.
+    fn acting_owners(&self, number: usize) -> Vec<usize> {
+        let acts = |index: &usize| {
+            let node = &self.nodes.node(*index).node;
+            let slice = peers::slices::slice_of_item(node, Jid::parse(&room(number)).unwrap().as_ref());
+            matches!(peers::slices::slice_access(node, slice), SliceAccess::Own(_) | SliceAccess::Moving(..))
+        };
+        self.nodes.alive().into_iter().filter(acts).collect()
+    }
+
+    /// Lets time pass; each second everything that can happen does.
+    fn pass(&self, seconds: u32) {
+        for _ in 0..seconds {
+            self.nodes.advance(1);
+            self.nodes.settle();
+        }
+    }
+
+    fn say_unread(&self, client: &NodeClient, number: usize, body: &str) {
+        let to = room(number);
+        client
+            .send(&format!("<message to='{to}' type='groupchat' id='{body}'><body>{body}</body></message>"));
+    }
+}
+
+/// Bodies of messages of a room, in the order in which they arrived.
+fn bodies(received: &[String], number: usize) -> Vec<String> {
+    let from = format!("from='{}/", room(number));
+    let body = |stanza: &String| {
+        let (_, rest) = stanza.split_once("<body>")?;
+        Some(rest.split_once("</body>")?.0.to_owned())
+    };
+    let of_room = |stanza: &&String| stanza.contains(&from) && !stanza.contains("type='error'");
+    received.iter().filter(of_room).filter_map(body).collect()
+}
+
+/// Stanzas with a status, such as 333.
+fn with_status(received: &[String], code: u16) -> Vec<&String> {
+    let status = format!("<status code='{code}'/>");
+    received.iter().filter(|one| one.contains(&status)).collect()
 }
 
 #[test]
@@ -107,46 +161,301 @@ fn occupants_on_all_nodes_receive_the_same_messages_in_the_same_order() {
 }
 
 #[test]
-fn after_the_loss_of_a_node_its_rooms_are_read_from_the_store_and_its_occupants_are_removed() {
-    let mut cluster = Cluster::new(2);
+fn after_the_loss_of_the_owner_occupants_of_living_nodes_are_still_in_the_room() {
+    for count in [2, 3] {
+        let mut cluster = Cluster::new(count);
+        let (crone, hag) = (cluster.connect(0, "crone1"), cluster.connect(1, "hag66"));
+        let wicca = cluster.connect(2, "wiccarocks");
+        for number in 0..ROOMS {
+            cluster.enter(&crone, number, "firstwitch");
+            // Odd rooms are temporary, and are in no store.
+            let persistent = number % 2 == 0;
+            let configured = cluster.configure(&crone, number, persistent);
+            assert!(configured.contains("type='result'"), "{configured}");
+            cluster.enter(&hag, number, "thirdwitch");
+            cluster.enter(&wicca, number, "secondwitch");
+            cluster.say(&crone, number, "before");
+        }
+        cluster.pass(2);
+        forget(&[&crone, &hag, &wicca]);
+        let lost: Vec<usize> = (0..ROOMS).filter(|number| cluster.owner(*number) == Some(1)).collect();
+        assert!(!lost.is_empty() && lost.len() < ROOMS, "{lost:?}");
+        cluster.nodes.crash(1);
+        cluster.pass(15);
+        let received = crone.recv();
+        assert_eq!(with_status(&received, 110), Vec::<&String>::new(), "{count} nodes: nobody here leaves");
+        for number in 0..ROOMS {
+            let gone = format!("from='{}/thirdwitch' type='unavailable'", room(number));
+            let gone = with_status(&received, 333).iter().filter(|one| one.contains(&gone)).count();
+            assert_eq!(gone, 1, "{count} nodes, room {number}: {received:?}");
+        }
+        forget(&[&wicca]);
+        for number in 0..ROOMS {
+            let own = bodies(&cluster.say(&crone, number, "after"), number);
+            let others = bodies(&wicca.recv(), number);
+            assert_eq!(
+                (own, others),
+                (vec!["after".to_owned()], vec!["after".to_owned()]),
+                "{count} nodes, room {number}"
+            );
+            assert_eq!(cluster.acting_owners(number).len(), 1);
+        }
+        // Everything is in the history of persistent rooms, and roles are as before.
+        let again = cluster.nodes.node(0).connect("hag66", "again");
+        cluster.nodes.settle();
+        for number in 0..ROOMS {
+            let entered = cluster.enter(&again, number, "thirdwitch");
+            assert!(
+                entered.contains("/firstwitch") && !entered.contains("<status code='201'/>"),
+                "{entered}"
+            );
+            assert!(entered.contains("affiliation='owner'"), "{entered}");
+            assert_eq!(
+                entered.contains("<body>before</body>"),
+                number % 2 == 0 || !lost.contains(&number),
+                "{entered}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_node_that_joins_gets_rooms_without_a_notice_to_their_occupants() {
+    for count in [2, 3] {
+        let mut cluster = Cluster::new(count);
+        cluster.nodes.crash(1);
+        cluster.pass(15);
+        let (crone, wicca) = (cluster.connect(0, "crone1"), cluster.connect(2, "wiccarocks"));
+        for number in 0..ROOMS {
+            cluster.enter(&crone, number, "firstwitch");
+            cluster.configure(&crone, number, number % 2 == 0);
+            cluster.enter(&wicca, number, "secondwitch");
+            cluster.say(&crone, number, "before");
+        }
+        forget(&[&crone, &wicca]);
+        cluster.nodes.restart(1);
+        // Messages of all phases of the move.
+        let mut sent = Vec::new();
+        for second in 0..9 {
+            for number in 0..ROOMS {
+                for (client, name) in [(&crone, "a"), (&wicca, "b")] {
+                    cluster.say_unread(client, number, &format!("{name}{second}"));
+                }
+            }
+            sent.push(second);
+            for _ in 0..3 {
+                cluster.nodes.step();
+            }
+            cluster.nodes.advance(1);
+        }
+        cluster.pass(5);
+        assert!(cluster.rooms_by_node()[1] > 0, "{:?}", cluster.rooms_by_node());
+        let (first, second) = (crone.recv(), wicca.recv());
+        for number in 0..ROOMS {
+            let (one, other) = (bodies(&first, number), bodies(&second, number));
+            assert_eq!(one, other, "{count} nodes, room {number}: one order");
+            for name in ["a", "b"] {
+                let of_one: Vec<&String> = one.iter().filter(|body| body.starts_with(name)).collect();
+                let all: Vec<String> = sent.iter().map(|second| format!("{name}{second}")).collect();
+                assert_eq!(of_one, all.iter().collect::<Vec<_>>(), "{count} nodes, room {number}");
+            }
+            let owner = cluster.owner(number).unwrap();
+            assert_eq!(cluster.acting_owners(number), [owner], "room {number}");
+        }
+        for received in [&first, &second] {
+            assert!(
+                !received
+                    .iter()
+                    .any(|one| one.contains("type='unavailable'") || one.contains("type='error'"))
+            );
+        }
+        // The history has moved, too.
+        let hag = cluster.connect(1, "hag66");
+        for number in 0..ROOMS {
+            let entered = cluster.enter(&hag, number, "thirdwitch");
+            assert!(
+                entered.contains("<body>before</body>") && entered.contains("<body>b8</body>"),
+                "{entered}"
+            );
+        }
+    }
+}
+
+#[test]
+fn while_nodes_are_cut_off_one_side_has_the_rooms() {
+    let cluster = Cluster::new(2);
     let (crone, hag) = (cluster.connect(0, "crone1"), cluster.connect(1, "hag66"));
     for number in 0..ROOMS {
         cluster.enter(&crone, number, "firstwitch");
-        cluster.make_persistent(&crone, number);
+        cluster.configure(&crone, number, true);
         cluster.enter(&hag, number, "thirdwitch");
+    }
+    cluster.pass(2);
+    forget(&[&crone, &hag]);
+    cluster.nodes.cut(0, 1);
+    for _ in 0..25 {
+        cluster.pass(1);
+        for number in 0..ROOMS {
+            assert!(cluster.acting_owners(number).len() <= 1, "room {number}");
+        }
+    }
+    let of_hag = hag.recv();
+    for number in 0..ROOMS {
+        assert_eq!(cluster.acting_owners(number), [0], "room {number}: the side with the first name");
+    }
+    assert!(!with_status(&of_hag, 333).is_empty(), "{of_hag:?}");
+    let of_crone = crone.recv();
+    assert!(with_status(&of_crone, 110).is_empty(), "{of_crone:?}");
+    for number in 0..ROOMS {
+        assert_eq!(bodies(&cluster.say(&crone, number, "meanwhile"), number), ["meanwhile"]);
+        let refused = cluster.say(&hag, number, "lost").concat();
+        assert!(refused.contains(&error("wait", "remote-server-timeout")), "{refused}");
+    }
+    cluster.nodes.heal(0, 1);
+    cluster.pass(15);
+    forget(&[&crone, &hag]);
+    for number in 0..ROOMS {
+        let entered = cluster.enter(&hag, number, "thirdwitch");
+        assert!(entered.contains("/firstwitch") && entered.contains("<body>meanwhile</body>"), "{entered}");
+        assert!(!entered.contains("<body>lost</body>"), "{entered}");
+        forget(&[&crone]);
+        let own = bodies(&cluster.say(&hag, number, "again"), number);
+        assert_eq!(
+            (own, bodies(&crone.recv(), number)),
+            (vec!["again".to_owned()], vec!["again".to_owned()])
+        );
+        assert_eq!(cluster.acting_owners(number), [cluster.owner(number).unwrap()], "room {number}");
+    }
+}
+
+#[test]
+fn messages_during_the_loss_of_the_owner_arrive_once_in_one_order_or_their_sender_gets_an_error() {
+    for seed in 0..12 {
+        let faults = NetworkFaults { drop: 50, duplicate: 50, delay: 4 };
+        let mut cluster = Cluster::with_faults(3, seed, faults);
+        let (crone, wicca) = (cluster.connect(0, "crone1"), cluster.connect(2, "wiccarocks"));
+        let rooms: Vec<usize> = (0..ROOMS).filter(|number| cluster.owner(*number) == Some(1)).collect();
+        for number in &rooms {
+            cluster.enter(&crone, *number, "firstwitch");
+            cluster.configure(&crone, *number, true);
+            cluster.enter(&wicca, *number, "secondwitch");
+        }
+        cluster.pass(2);
+        forget(&[&crone, &wicca]);
+        let mut sent = Vec::new();
+        let (mut of_crone, mut of_wicca) = (Vec::new(), Vec::new());
+        for round in 0..30 {
+            if round == 10 {
+                cluster.nodes.crash(1);
+            }
+            for number in &rooms {
+                let body = format!("m{round}-{number}");
+                cluster.say_unread(if round % 2 == 0 { &crone } else { &wicca }, *number, &body);
+                sent.push((*number, body));
+            }
+            for _ in 0..12 {
+                cluster.nodes.step();
+            }
+            if round >= 10 {
+                cluster.nodes.advance(1);
+            }
+            of_crone.extend(crone.recv());
+            of_wicca.extend(wicca.recv());
+        }
+        cluster.pass(5);
+        of_crone.extend(crone.recv());
+        of_wicca.extend(wicca.recv());
+        let errors: Vec<&String> =
+            of_crone.iter().chain(&of_wicca).filter(|one| one.contains("type='error'")).collect();
+        let mut delivered = 0;
+        for number in &rooms {
+            let (one, other) = (bodies(&of_crone, *number), bodies(&of_wicca, *number));
+            let common = |list: &[String], with: &[String]| -> Vec<String> {
+                list.iter().filter(|body| with.contains(body)).cloned().collect()
+            };
+            assert_eq!(common(&one, &other), common(&other, &one), "seed {seed}, room {number}: one order");
+            for (_, body) in sent.iter().filter(|(room, _)| room == number) {
+                let count = |list: &[String]| list.iter().filter(|one| *one == body).count();
+                assert!(count(&one) <= 1 && count(&other) <= 1, "seed {seed}: {body} is doubled");
+                let refused = errors.iter().any(|error| error.contains(&format!("id='{body}'")));
+                assert!(
+                    refused || count(&one) == 1 && count(&other) == 1,
+                    "seed {seed}: {body} is lost: {} {}",
+                    count(&one),
+                    count(&other)
+                );
+                delivered += count(&one);
+            }
+            assert_eq!(cluster.acting_owners(*number).len(), 1);
+        }
+        assert!(delivered > sent.len() / 3, "seed {seed}: {delivered} of {}", sent.len());
+    }
+}
+
+#[test]
+fn a_message_of_a_former_owner_is_not_stored_and_its_sender_gets_an_error() {
+    let cluster = Cluster::new(2);
+    let crone = cluster.connect(0, "crone1");
+    cluster.enter(&crone, 0, "firstwitch");
+    cluster.configure(&crone, 0, true);
+    cluster.say(&crone, 0, "before");
+    let jid = Jid::parse(&room(0)).unwrap();
+    let slice = peers::slices::slice_of_item(&cluster.nodes.node(0).node, jid.as_ref());
+    let node = cluster.nodes.node(0);
+    let settings = &cluster.nodes.stores.server_kv;
+    node.block_on(settings.put(&format!("item-slice {slice:03}"), b"taken")).unwrap();
+    let refused = cluster.say(&crone, 0, "late").concat();
+    assert!(refused.contains("type='error'"), "{refused}");
+    let stored = node.block_on(cluster.nodes.stores.rooms.load(jid.as_ref())).unwrap().unwrap();
+    assert_eq!(stored.history.len(), 1);
+}
+
+#[test]
+fn a_message_is_one_envelope_for_each_node_with_occupants_and_none_for_the_copy() {
+    let cluster = Cluster::new(3);
+    let clients =
+        [("crone1", 0), ("hag66", 1), ("wiccarocks", 2)].map(|(user, node)| cluster.connect(node, user));
+    for (client, nick) in clients.iter().zip(["firstwitch", "thirdwitch", "secondwitch"]) {
+        cluster.enter(client, 0, nick);
+        if nick == "firstwitch" {
+            cluster.configure(client, 0, true);
+        }
+    }
+    cluster.pass(3);
+    let owner = cluster.owner(0).unwrap();
+    cluster.nodes.take_envelopes();
+    cluster.say(&clients[owner], 0, "from the owner's node");
+    assert_eq!(cluster.nodes.take_envelopes(), 2);
+    cluster.say(&clients[(owner + 1) % 3], 0, "from another node");
+    assert_eq!(cluster.nodes.take_envelopes(), 3);
+}
+
+#[test]
+fn rooms_of_a_node_that_stops_move_before_it_is_gone() {
+    let cluster = Cluster::new(3);
+    let (crone, wicca) = (cluster.connect(0, "crone1"), cluster.connect(2, "wiccarocks"));
+    for number in 0..ROOMS {
+        cluster.enter(&crone, number, "firstwitch");
+        cluster.configure(&crone, number, number % 2 == 0);
+        cluster.enter(&wicca, number, "secondwitch");
         cluster.say(&crone, number, "before");
     }
-    forget(&[&crone, &hag]);
-    cluster.nodes.crash(1);
-    cluster.nodes.settle();
-    cluster.nodes.advance(8);
-    cluster.nodes.settle();
-    forget(&[&crone]);
-    let mut lost = 0;
+    cluster.pass(2);
+    forget(&[&crone, &wicca]);
+    let moved: Vec<usize> = (0..ROOMS).filter(|number| cluster.acting_owners(*number) == [1]).collect();
+    assert!(!moved.is_empty());
+    let stops = cluster.nodes.node(1).node.clone();
+    let node = stops.clone();
+    stops.spawner.spawn("stop", Box::pin(async move { peers::slices::shut_down(&node).await }));
+    cluster.pass(2);
     for number in 0..ROOMS {
-        let received = cluster.say(&crone, number, "after").concat();
-        if received.contains("<not-acceptable ") {
-            lost += 1;
-            let entered = cluster.enter(&crone, number, "firstwitch");
-            assert!(entered.contains("before") && !entered.contains("<status code='201'/>"), "{entered}");
-            assert!(!entered.contains("/thirdwitch"), "nobody else is in the room: {entered}");
-        } else {
-            assert!(received.contains("<body>after</body>"), "{received}");
-        }
+        let owners = cluster.acting_owners(number);
+        assert!(owners.len() == 1 && owners != [1], "room {number}: {owners:?}");
+        assert_eq!(bodies(&cluster.say(&crone, number, "after"), number), ["after"], "room {number}");
     }
-    assert!(lost > 0 && lost < ROOMS, "{lost}");
-    // The node comes back, and owns a part of the rooms again.
-    cluster.nodes.restart(1);
-    cluster.nodes.settle();
-    cluster.nodes.advance(8);
-    cluster.nodes.settle();
-    let given_up = crone.recv().iter().filter(|one| one.contains("<status code='333'/>")).count();
-    assert!(given_up > 0 && given_up < ROOMS, "{given_up}");
+    let received = wicca.recv();
     for number in 0..ROOMS {
-        let received = cluster.say(&crone, number, "again").concat();
-        if received.contains("<not-acceptable ") {
-            let entered = cluster.enter(&crone, number, "firstwitch");
-            assert!(entered.contains("before"), "{entered}");
-        }
+        assert_eq!(bodies(&received, number), ["after"]);
     }
+    assert!(!received.iter().any(|one| one.contains("type='unavailable'")), "{received:?}");
 }

@@ -78,6 +78,11 @@ pub(crate) trait Dialect: Send + Sync {
         None
     }
 
+    /// As [`Dialect::lock_rows`], with a lock that others may have at the same time but nobody who changes the rows.
+    fn lock_rows_shared(&self) -> Option<&'static str> {
+        None
+    }
+
     /// A statement that locks the accounts with these ids or addresses, which are lists of literals, in the order of the
     /// ids; empty where there is only one writing transaction at a time.
     fn lock_accounts(&self, _ids: &str, _names: &str) -> String {

@@ -75,6 +75,11 @@ impl Dialect for MySqlDialect {
         Some("FOR UPDATE")
     }
 
+    fn lock_rows_shared(&self) -> Option<&'static str> {
+        // MariaDB has no `FOR SHARE`.
+        Some("LOCK IN SHARE MODE")
+    }
+
     fn lock_accounts(&self, ids: &str, names: &str) -> String {
         // Rows are locked as they are read, and `ORDER BY` sorts them afterwards. The join therefore begins with the sorted
         // ids; without a limit their order would be ignored.

@@ -68,6 +68,10 @@ impl Dialect for PostgresDialect {
         Some("FOR UPDATE")
     }
 
+    fn lock_rows_shared(&self) -> Option<&'static str> {
+        Some("FOR SHARE")
+    }
+
     fn lock_accounts(&self, ids: &str, names: &str) -> String {
         // An array: with `OR` the server would read all accounts.
         format!(

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use jid::{Jid, JidRef};
-use store::rooms::{ListedRoom, MAX_COUNT, RoomHistoryEntry, RoomRecord, StoredRoom};
-use store::{Rooms, StoreError, StoreFuture};
+use store::rooms::{ListedRoom, MAX_COUNT, RoomHistoryEntry, RoomRecord, StoredRoom, WriteFence};
+use store::{Rooms, StoreError, StoreErrorKind, StoreFuture};
 
 use super::{TableStatements, address, address_dictionary, bare};
 use crate::SqlStores;
@@ -13,6 +13,7 @@ use crate::error::corrupt;
 use crate::writer::Owner;
 
 pub(crate) struct RoomStatements {
+    fence: String,
     find: String,
     load: String,
     history: String,
@@ -31,6 +32,14 @@ pub(crate) struct RoomStatements {
 impl TableStatements for RoomStatements {
     fn new(d: &dyn Dialect) -> RoomStatements {
         RoomStatements {
+            // The lock delays the next owner until this transaction has ended.
+            fence: {
+                let select = "SELECT 1 FROM setting WHERE name = ? AND value = ?";
+                match d.lock_rows_shared() {
+                    Some(lock) => d.sql(&format!("{select} {lock}")),
+                    None => d.sql(select),
+                }
+            },
             find: d.sql("SELECT r.room FROM address a JOIN room r ON r.room = a.id WHERE a.jid = ?"),
             load: d.sql(
                 "SELECT r.room, c.jid, r.public, r.title, r.state FROM address a JOIN room r ON r.room = a.id \
@@ -68,6 +77,7 @@ impl TableStatements for RoomStatements {
     #[cfg(test)]
     fn all(&self) -> Vec<&str> {
         vec![
+            &self.fence,
             &self.find,
             &self.load,
             &self.history,
@@ -109,6 +119,17 @@ async fn load(conn: &mut DbConnection, name: &str) -> Result<Option<StoredRoom>,
     };
     let history = rows.iter().map(entry).collect::<Result<_, StoreError>>()?;
     Ok(Some(StoredRoom { record, history }))
+}
+
+/// Fails if the condition of a write is not true.
+async fn check_fence(conn: &mut DbConnection, fence: Option<&WriteFence>) -> Result<(), StoreError> {
+    let Some(fence) = fence else { return Ok(()) };
+    let context = conn.context.clone();
+    let args = [Arg::AnyText(&fence.key), Arg::Bytes(&fence.value)];
+    match conn.fetch_optional(&context.sql.rooms.fence, &args).await? {
+        Some(_) => Ok(()),
+        None => Err(StoreError::new(StoreErrorKind::Fenced, "another node owns the room")),
+    }
 }
 
 async fn put(conn: &mut DbConnection, name: &str, record: &RoomRecord) -> Result<(), StoreError> {
@@ -187,15 +208,29 @@ impl Rooms for SqlStores {
         self.read(bare(room), |conn, name| Box::pin(async move { load(conn, name).await }))
     }
 
-    fn put(&self, room: JidRef<'_>, record: RoomRecord) -> StoreFuture<'_, ()> {
+    fn put(&self, room: JidRef<'_>, record: RoomRecord, fence: Option<WriteFence>) -> StoreFuture<'_, ()> {
         let name = bare(room);
         let bytes = record.state.len() + record.title.len() + 256;
-        self.writer.call(Owner::Name(name.clone()), bytes, (name, record), |conn, (name, record)| {
-            Box::pin(put(conn, name, record))
-        })
+        self.writer.call(
+            Owner::Name(name.clone()),
+            bytes,
+            (name, record, fence),
+            |conn, (name, record, fence)| {
+                Box::pin(async move {
+                    check_fence(conn, fence.as_ref()).await?;
+                    put(conn, name, record).await
+                })
+            },
+        )
     }
 
-    fn append(&self, room: JidRef<'_>, messages: Vec<RoomHistoryEntry>, keep: u32) -> StoreFuture<'_, ()> {
+    fn append(
+        &self,
+        room: JidRef<'_>,
+        messages: Vec<RoomHistoryEntry>,
+        keep: u32,
+        fence: Option<WriteFence>,
+    ) -> StoreFuture<'_, ()> {
         let name = bare(room);
         let bytes = messages.iter().map(|one| one.message.len() + 128).sum();
         // The later of two messages with the same id is kept.
@@ -204,14 +239,24 @@ impl Rooms for SqlStores {
         self.writer.call(
             Owner::Name(name.clone()),
             bytes,
-            (name, messages, keep),
-            |conn, (name, messages, keep)| Box::pin(append(conn, name, messages, *keep)),
+            (name, messages, keep, fence),
+            |conn, (name, messages, keep, fence)| {
+                Box::pin(async move {
+                    check_fence(conn, fence.as_ref()).await?;
+                    append(conn, name, messages, *keep).await
+                })
+            },
         )
     }
 
-    fn remove(&self, room: JidRef<'_>) -> StoreFuture<'_, bool> {
+    fn remove(&self, room: JidRef<'_>, fence: Option<WriteFence>) -> StoreFuture<'_, bool> {
         let name = bare(room);
-        self.writer.call(Owner::Name(name.clone()), 64, name, |conn, name| Box::pin(remove(conn, name)))
+        self.writer.call(Owner::Name(name.clone()), 64, (name, fence), |conn, (name, fence)| {
+            Box::pin(async move {
+                check_fence(conn, fence.as_ref()).await?;
+                remove(conn, name).await
+            })
+        })
     }
 
     fn list(&self, service: &str, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<ListedRoom>> {

@@ -1,8 +1,8 @@
 //! Conformance tests of [`crate::Rooms`].
 
 use super::{Fixture, UNUSUAL, jid, join_all};
-use crate::Stores;
-use crate::rooms::{RoomHistoryEntry, RoomRecord};
+use crate::rooms::{RoomHistoryEntry, RoomRecord, WriteFence};
+use crate::{StoreErrorKind, Stores};
 
 cases! {
     rooms:
@@ -14,6 +14,7 @@ cases! {
     rooms_of_a_creator_are_counted,
     unusual_titles_and_large_states_are_kept,
     many_writers_append_to_one_room,
+    a_write_whose_fence_was_replaced_changes_nothing,
 }
 
 fn record(title: &str, is_public: bool, state: &[u8]) -> RoomRecord {
@@ -25,7 +26,7 @@ fn entry(id: &str, message: &[u8]) -> RoomHistoryEntry {
 }
 
 async fn put(stores: &Stores, room: &str, record: RoomRecord) {
-    stores.rooms.put(jid(room).as_ref(), record).await.unwrap();
+    stores.rooms.put(jid(room).as_ref(), record, None).await.unwrap();
 }
 
 async fn history(stores: &Stores, room: &str) -> Vec<RoomHistoryEntry> {
@@ -36,13 +37,13 @@ async fn a_room_is_put_replaced_and_removed(f: Fixture) {
     let room = jid("coven@rooms.example.org");
     assert_eq!(f.stores.rooms.load(room.as_ref()).await.unwrap(), None);
     put(&f.stores, room.as_str(), record("Cave", true, b"1")).await;
-    f.stores.rooms.append(room.as_ref(), vec![entry("a", b"<message/>")], 9).await.unwrap();
+    f.stores.rooms.append(room.as_ref(), vec![entry("a", b"<message/>")], 9, None).await.unwrap();
     put(&f.stores, room.as_str(), record("", false, b"")).await;
     let stored = f.stores.rooms.load(jid("coven@rooms.example.org/nick").as_ref()).await.unwrap().unwrap();
     assert_eq!(stored.record, record("", false, b""));
     assert_eq!(stored.history, [entry("a", b"<message/>")], "the history stays");
-    assert!(f.stores.rooms.remove(room.as_ref()).await.unwrap());
-    assert!(!f.stores.rooms.remove(room.as_ref()).await.unwrap());
+    assert!(f.stores.rooms.remove(room.as_ref(), None).await.unwrap());
+    assert!(!f.stores.rooms.remove(room.as_ref(), None).await.unwrap());
     assert_eq!(f.stores.rooms.load(room.as_ref()).await.unwrap(), None);
     put(&f.stores, room.as_str(), record("", false, b"")).await;
     assert!(history(&f.stores, room.as_str()).await.is_empty(), "the history is removed with the room");
@@ -54,7 +55,7 @@ async fn the_newest_messages_are_kept_in_order(f: Fixture) {
     put(&f.stores, "heath@rooms.example.org", record("", true, b"")).await;
     let append = |ids: &'static [&'static str], keep| {
         let messages = ids.iter().map(|id| entry(id, id.as_bytes())).collect();
-        f.stores.rooms.append(jid(room).as_ref(), messages, keep)
+        f.stores.rooms.append(jid(room).as_ref(), messages, keep, None)
     };
     append(&["b", "c", "a"], 9).await.unwrap();
     let ids =
@@ -72,14 +73,14 @@ async fn the_newest_messages_are_kept_in_order(f: Fixture) {
 async fn a_message_with_a_known_id_replaces_it(f: Fixture) {
     let room = jid("coven@rooms.example.org");
     put(&f.stores, room.as_str(), record("", true, b"")).await;
-    f.stores.rooms.append(room.as_ref(), vec![entry("a", b"1"), entry("b", b"2")], 9).await.unwrap();
-    f.stores.rooms.append(room.as_ref(), vec![entry("a", b"retracted")], 9).await.unwrap();
+    f.stores.rooms.append(room.as_ref(), vec![entry("a", b"1"), entry("b", b"2")], 9, None).await.unwrap();
+    f.stores.rooms.append(room.as_ref(), vec![entry("a", b"retracted")], 9, None).await.unwrap();
     assert_eq!(history(&f.stores, room.as_str()).await, [entry("a", b"retracted"), entry("b", b"2")]);
 }
 
 async fn a_missing_room_has_no_history(f: Fixture) {
     let room = jid("coven@rooms.example.org");
-    f.stores.rooms.append(room.as_ref(), vec![entry("a", b"1")], 9).await.unwrap();
+    f.stores.rooms.append(room.as_ref(), vec![entry("a", b"1")], 9, None).await.unwrap();
     put(&f.stores, room.as_str(), record("", true, b"")).await;
     assert!(history(&f.stores, room.as_str()).await.is_empty());
 }
@@ -144,10 +145,32 @@ async fn many_writers_append_to_one_room(f: Fixture) {
     put(&f.stores, room.as_str(), record("", true, b"")).await;
     let appends = (0..20).map(|number| {
         let message = entry(&format!("{number:02}"), b"x");
-        f.stores.rooms.append(room.as_ref(), vec![message], 15)
+        f.stores.rooms.append(room.as_ref(), vec![message], 15, None)
     });
     for appended in join_all(appends.collect()).await {
         appended.unwrap();
     }
     assert_eq!(history(&f.stores, room.as_str()).await.len(), 15);
+}
+
+async fn a_write_whose_fence_was_replaced_changes_nothing(f: Fixture) {
+    let room = jid("coven@rooms.example.org");
+    let fence = |value: &[u8]| Some(WriteFence { key: "slice 7".into(), value: value.into() });
+    let (rooms, settings) = (&f.stores.rooms, &f.stores.server_kv);
+    let put = |title, value| rooms.put(room.as_ref(), record(title, true, b""), fence(value));
+    assert_eq!(put("none", b"1").await.unwrap_err().kind, StoreErrorKind::Fenced, "no value");
+    settings.put("slice 7", b"1").await.unwrap();
+    put("first", b"1").await.unwrap();
+    rooms.append(room.as_ref(), vec![entry("a", b"1")], 9, fence(b"1")).await.unwrap();
+    assert!(settings.compare_and_set("slice 7", Some(b"1"), b"2").await.unwrap());
+    let appended = rooms.append(room.as_ref(), vec![entry("b", b"1")], 9, fence(b"1")).await;
+    let refused =
+        [put("late", b"1").await, appended, rooms.remove(room.as_ref(), fence(b"1")).await.map(drop)];
+    for refused in refused {
+        let error = refused.unwrap_err();
+        assert_eq!((error.kind, error.retryable), (StoreErrorKind::Fenced, false));
+    }
+    let stored = rooms.load(room.as_ref()).await.unwrap().unwrap();
+    assert_eq!((&*stored.record.title, stored.history), ("first", vec![entry("a", b"1")]));
+    assert!(rooms.remove(room.as_ref(), fence(b"2")).await.unwrap());
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use jid::{Jid, JidRef};
 
-use super::{MemoryStore, ready};
-use crate::rooms::{ListedRoom, MAX_COUNT, RoomHistoryEntry, RoomRecord, StoredRoom};
-use crate::{AddressId, Rooms, StoreFuture};
+use super::{MemoryState, MemoryStore, ready};
+use crate::rooms::{ListedRoom, MAX_COUNT, RoomHistoryEntry, RoomRecord, StoredRoom, WriteFence};
+use crate::{AddressId, Rooms, StoreError, StoreErrorKind, StoreFuture};
 
 /// A room with its history by id.
 pub(super) struct RoomEntry {
@@ -17,6 +17,18 @@ pub(super) struct RoomEntry {
 
 /// The rooms by the numbers of their addresses.
 pub(super) type RoomEntries = BTreeMap<AddressId, RoomEntry>;
+
+/// Fails if the condition of a write is not true.
+fn check_fence(state: &MemoryState, fence: Option<&WriteFence>) -> Result<(), StoreError> {
+    let holds =
+        |fence: &WriteFence| state.server_kv.get(&*fence.key).is_some_and(|value| **value == *fence.value);
+    match fence {
+        Some(fence) if !holds(fence) => {
+            Err(StoreError::new(StoreErrorKind::Fenced, "another node owns the room"))
+        }
+        _ => Ok(()),
+    }
+}
 
 impl MemoryStore {
     /// Rooms of a service after one of them.
@@ -60,16 +72,28 @@ impl Rooms for MemoryStore {
         })))
     }
 
-    fn put(&self, room: JidRef<'_>, record: RoomRecord) -> StoreFuture<'_, ()> {
+    fn put(&self, room: JidRef<'_>, record: RoomRecord, fence: Option<WriteFence>) -> StoreFuture<'_, ()> {
         let mut state = self.state.lock();
+        if let Err(error) = check_fence(&state, fence.as_ref()) {
+            return ready(Err(error));
+        }
         ready(state.intern(room).map(|id| {
             let history = state.rooms.remove(&id).map(|entry| entry.history).unwrap_or_default();
             state.rooms.insert(id, RoomEntry { jid: room.bare().to_jid(), record, history });
         }))
     }
 
-    fn append(&self, room: JidRef<'_>, messages: Vec<RoomHistoryEntry>, keep: u32) -> StoreFuture<'_, ()> {
+    fn append(
+        &self,
+        room: JidRef<'_>,
+        messages: Vec<RoomHistoryEntry>,
+        keep: u32,
+        fence: Option<WriteFence>,
+    ) -> StoreFuture<'_, ()> {
         let mut state = self.state.lock();
+        if let Err(error) = check_fence(&state, fence.as_ref()) {
+            return ready(Err(error));
+        }
         let id = state.find_id(room);
         if let Some(entry) = id.and_then(|id| state.rooms.get_mut(&id)) {
             entry.history.extend(messages.into_iter().map(|one| (one.id, one.message)));
@@ -80,8 +104,11 @@ impl Rooms for MemoryStore {
         ready(Ok(()))
     }
 
-    fn remove(&self, room: JidRef<'_>) -> StoreFuture<'_, bool> {
+    fn remove(&self, room: JidRef<'_>, fence: Option<WriteFence>) -> StoreFuture<'_, bool> {
         let mut state = self.state.lock();
+        if let Err(error) = check_fence(&state, fence.as_ref()) {
+            return ready(Err(error));
+        }
         let id = state.find_id(room);
         ready(Ok(id.is_some_and(|id| state.rooms.remove(&id).is_some())))
     }

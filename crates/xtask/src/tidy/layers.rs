@@ -166,7 +166,20 @@ const LAYER_RULES: &[LayerRule] = &[
     LayerRule {
         name: "muc",
         layer: 7,
-        uses: &["base", "jid", "xml", "stanza", "store", "queues", "core", "feature-api", "commands"],
+        // Rooms are owned by one node of a cluster, and move.
+        uses: &[
+            "base",
+            "jid",
+            "xml",
+            "stanza",
+            "store",
+            "cluster",
+            "queues",
+            "core",
+            "peers",
+            "feature-api",
+            "commands",
+        ],
         never: NEVER_IN_ENGINE,
     },
     LayerRule { name: "pubsub", layer: 7, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },

@@ -648,7 +648,7 @@ fn queue_messages(
     let mut awaited = Vec::new();
     while let Some(mut queued) = messages.pop_front() {
         let message = &mut queued.message;
-        if node.was_read_from_store(account, &message.frame) {
+        if node.peers().is_some_and(|peers| peers.was_read_from_store(account, &message.frame)) {
             // It has run twice, because a node crashed.
             if let Some(issuer) = message.issuer.take() {
                 issuer.settle(Ok(()));

@@ -1,0 +1,254 @@
+//! Copy of what a room has in memory only, on another node of the cluster: the occupants, and all of a temporary room except for its
+//! history, which the next owner gets only when the room is handed over to it.
+//!
+//! ```text
+//! changes, each: 1 kind, 4 octets of length, content
+//! 0 everything follows: none                    1 settings: 1 flags (1 locked, 2 stored); without flag 2, fields of the room
+//! 2 message of the history: id, message         3 occupant: see `put_occupant`
+//! 4 occupant that has left: nickname            5 nobody is in the room: none
+//! 6 everything is complete: 1 whether the room is handed over
+//! ```
+//!
+//! Fields have 4 octets of length and the octets.
+//!
+//! # Pitfalls
+//!
+//! Requests between occupants that wait for an answer, and pending invitations, are in no copy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jid::Jid;
+use smallvec::SmallVec;
+use store::{RoomHistoryEntry, RoomRecord, StoredRoom};
+
+use super::occupants::{Occupant, OccupantSession};
+use super::snapshot::{FieldReader, put_field};
+use super::{Room, RoomCtx};
+use crate::options::ServiceOptions;
+use crate::privileges::RoomRole;
+
+const RESET: u8 = 0;
+const SETTINGS: u8 = 1;
+const HISTORY: u8 = 2;
+const OCCUPANT: u8 = 3;
+const OCCUPANT_LEFT: u8 = 4;
+const EMPTY: u8 = 5;
+const COMPLETE: u8 = 6;
+
+const LOCKED: u8 = 1;
+const STORED: u8 = 2;
+
+/// A received copy. What is in it is checked when it is used.
+#[derive(Debug, Default)]
+pub(crate) struct RoomCopy {
+    settings: Box<[u8]>,
+    history: Vec<Box<[u8]>>,
+    occupants: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    is_complete: bool,
+    is_handed_over: bool,
+}
+
+fn put_change(out: &mut Vec<u8>, kind: u8, content: &[u8]) {
+    out.push(kind);
+    put_field(out, content);
+}
+
+impl RoomCopy {
+    /// Applies changes; false if they are none. The copy is of no use then.
+    pub(crate) fn apply(&mut self, changes: &[u8]) -> bool {
+        let mut changes = FieldReader(changes);
+        while let Some(kind) = changes.octet() {
+            let Some(content) = changes.bytes() else { return false };
+            match kind {
+                RESET => *self = RoomCopy::default(),
+                SETTINGS => self.settings = content.into(),
+                HISTORY => self.history.push(content.into()),
+                OCCUPANT => {
+                    let Some(nick) = FieldReader(content).bytes() else { return false };
+                    self.occupants.insert(nick.into(), content.into());
+                }
+                OCCUPANT_LEFT => {
+                    self.occupants.remove(content);
+                }
+                EMPTY => *self = RoomCopy::default(),
+                COMPLETE => (self.is_complete, self.is_handed_over) = (true, content == [1]),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Whether it has everything of a room with occupants, or of one that is handed over.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Whether the former owner has handed the room over, so that all its sessions are known to be there.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.is_handed_over
+    }
+
+    /// Octets that it counts.
+    pub(crate) fn size(&self) -> usize {
+        let history: usize = self.history.iter().map(|one| one.len() + 16).sum();
+        let occupants: usize = self.occupants.iter().map(|(nick, one)| nick.len() + one.len() + 64).sum();
+        256 + self.settings.len() + history + occupants
+    }
+
+    /// The room without its occupants; `None` if it cannot be read, or is not in the store any more. `stored` is what is there.
+    pub(crate) fn room(
+        &self,
+        jid: Jid,
+        options: Arc<ServiceOptions>,
+        stored: Option<StoredRoom>,
+    ) -> Option<Room> {
+        let mut fields = FieldReader(&self.settings);
+        let flags = fields.octet()?;
+        if flags & STORED != 0 {
+            return Room::restore(jid, options, stored?);
+        }
+        let creator = Jid::from_stored(fields.text()?).ok()?;
+        let (title, state) = (fields.text()?.to_owned(), fields.bytes()?.to_vec());
+        let history = self.history.iter().filter_map(|entry| {
+            let mut fields = FieldReader(entry);
+            Some(RoomHistoryEntry { id: fields.text()?.into(), message: fields.bytes()?.to_vec() })
+        });
+        let record = RoomRecord { creator, title, is_public: false, state };
+        let mut room = Room::restore(jid, options, StoredRoom { record, history: history.collect() })?;
+        room.locked = flags & LOCKED != 0;
+        room.note_change();
+        Some(room)
+    }
+
+    fn occupants(&self) -> impl Iterator<Item = OccupantFields> + '_ {
+        self.occupants.values().filter_map(|octets| OccupantFields::read(octets))
+    }
+}
+
+/// An occupant in a copy.
+struct OccupantFields {
+    nick: Box<str>,
+    user: Jid,
+    role: RoomRole,
+    is_announced: bool,
+    sessions: SmallVec<[OccupantSession; 1]>,
+}
+
+impl OccupantFields {
+    fn read(octets: &[u8]) -> Option<OccupantFields> {
+        let mut fields = FieldReader(octets);
+        let nick = fields.text()?.into();
+        let user = Jid::from_stored(fields.text()?).ok()?;
+        let role = *RoomRole::ALL.get(usize::from(fields.octet()?))?;
+        let is_announced = fields.octet()? != 0;
+        let mut sessions = SmallVec::new();
+        while !fields.0.is_empty() {
+            let jid = Jid::from_stored(fields.text()?).ok()?;
+            let presence = fields.bytes()?.into();
+            let lang = Some(fields.text()?).filter(|lang| !lang.is_empty()).map(Box::from);
+            sessions.push(OccupantSession { jid, presence, lang });
+        }
+        (!sessions.is_empty()).then_some(OccupantFields { nick, user, role, is_announced, sessions })
+    }
+}
+
+/// Nickname, user; 1 role, 1 whether all have its presence; then for each session address, presence, language.
+fn put_occupant(out: &mut Vec<u8>, occupant: &Occupant) {
+    let mut content = Vec::with_capacity(256);
+    put_field(&mut content, occupant.nick().as_bytes());
+    put_field(&mut content, occupant.user.as_str().as_bytes());
+    let role = RoomRole::ALL.iter().position(|role| *role == occupant.role).unwrap_or_default();
+    content.push(u8::try_from(role).unwrap_or_default());
+    content.push(occupant.is_announced.into());
+    for session in &occupant.sessions {
+        put_field(&mut content, session.jid.as_str().as_bytes());
+        put_field(&mut content, &session.presence);
+        put_field(&mut content, session.lang.as_deref().unwrap_or_default().as_bytes());
+    }
+    put_change(out, OCCUPANT, &content);
+}
+
+impl Room {
+    fn put_settings(&mut self, out: &mut Vec<u8>, is_stored: bool) {
+        self.is_copy_outdated = false;
+        let mut content = vec![(u8::from(self.locked) * LOCKED) | (u8::from(is_stored) * STORED)];
+        if !is_stored {
+            let record = self.record();
+            put_field(&mut content, record.creator.as_str().as_bytes());
+            put_field(&mut content, record.title.as_bytes());
+            put_field(&mut content, &record.state);
+        }
+        put_change(out, SETTINGS, &content);
+    }
+
+    /// Everything that the store does not have. With `is_handed_over` it is for the next owner, which is also sent the history.
+    /// Otherwise changes are recorded from now on.
+    pub(crate) fn full_copy(&mut self, is_stored: bool, is_handed_over: bool) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512);
+        put_change(&mut out, RESET, &[]);
+        self.put_settings(&mut out, is_stored);
+        if is_handed_over && !is_stored {
+            for item in self.history.iter() {
+                let entry = item.entry();
+                let mut content = Vec::with_capacity(entry.message.len() + 64);
+                put_field(&mut content, entry.id.as_bytes());
+                put_field(&mut content, &entry.message);
+                put_change(&mut out, HISTORY, &content);
+            }
+        }
+        self.occupants.iter().for_each(|occupant| put_occupant(&mut out, occupant));
+        put_change(&mut out, COMPLETE, &[is_handed_over.into()]);
+        self.occupants.track_changes(!is_handed_over);
+        out
+    }
+
+    /// What has changed since the last copy; empty without a change.
+    pub(crate) fn copy_changes(&mut self, is_stored: bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.is_copy_outdated {
+            self.put_settings(&mut out, is_stored);
+        }
+        for nick in self.occupants.take_changes().into_iter().flatten() {
+            match self.occupants.get(&nick) {
+                Some(occupant) => put_occupant(&mut out, occupant),
+                None => put_change(&mut out, OCCUPANT_LEFT, nick.as_bytes()),
+            }
+        }
+        out
+    }
+
+    /// There is no copy any more.
+    pub(crate) fn stop_copying(&mut self) {
+        self.occupants.track_changes(false);
+    }
+
+    /// Takes the occupants over from the former owner. Nobody notices it.
+    pub(crate) fn take_over(&mut self, ctx: &RoomCtx<'_>, copy: &RoomCopy) {
+        for OccupantFields { nick, user, role, is_announced, sessions } in copy.occupants() {
+            let Ok(jid) = self.jid.with_resource(&nick) else { continue };
+            let occupant_id = self.occupant_id(ctx, user.as_ref());
+            self.occupants.insert(Occupant {
+                jid,
+                user,
+                role,
+                occupant_id,
+                sessions,
+                is_announced,
+                last_message_millis: 0,
+            });
+        }
+    }
+
+    /// Addresses of all sessions.
+    pub(crate) fn sessions(&mut self) -> Arc<[Jid]> {
+        self.occupants.all_sessions()
+    }
+}
+
+/// What the copy of a room without occupants needs.
+pub(crate) fn empty_copy() -> Vec<u8> {
+    let mut out = Vec::new();
+    put_change(&mut out, EMPTY, &[]);
+    out
+}
