@@ -66,7 +66,8 @@ class User {
     this.faults = [];
     this.page.on("pageerror", (error) => this.faults.push(String(error)));
     await this.page.goto(`${origin}/`);
-    await this.page.addScriptTag({ url: "/dist/converse.min.js" });
+    await this.page.addScriptTag({ url: "/dist/converse.min.js", type: "module" });
+    await this.page.waitForFunction(() => globalThis.converse);
     await this.page.evaluate(
       async ([jid, password, url]) => {
         const { converse } = globalThis;
@@ -231,9 +232,15 @@ await scene("ban", async () => {
   if (banned.join() !== b.jid) throw new Error(`banned are ${banned}`);
 });
 
+// Converse ignores the presence by which the room ends.
 await scene("destroy", async () => {
-  await a.page.evaluate(async (room) => (await globalThis.api.rooms.get(room)).sendDestroyIQ("dawn"), room);
-  await a.until("the end", "(model) => model.session.get('connection_status') !== 5");
+  const rooms = await a.page.evaluate(async ([room, service]) => {
+    await (await globalThis.api.rooms.get(room)).sendDestroyIQ("dawn");
+    const { $iq } = globalThis.converse.env;
+    const items = $iq({ type: "get", to: service }).c("query", { xmlns: "http://jabber.org/protocol/disco#items" });
+    return (await globalThis.api.sendIQ(items)).outerHTML;
+  }, [room, `conference.${env.XMPP_DOMAIN}`]);
+  if (rooms.includes(room)) throw new Error(`it is still listed: ${rooms}`);
 });
 
 await browser.close();

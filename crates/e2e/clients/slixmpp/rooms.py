@@ -7,6 +7,7 @@ room of its own, which ends with its last occupant.
 import asyncio
 import sys
 import uuid
+from collections import namedtuple
 
 from slixmpp import JID
 from slixmpp.exceptions import IqError, PresenceError
@@ -19,6 +20,10 @@ USER = "{http://jabber.org/protocol/muc#user}"
 PLUGINS = ("xep_0045", "xep_0249", "xep_0410", "xep_0421", "xep_0424", "xep_0425", "xep_0359")
 
 
+# What slixmpp returns for a join.
+Joined = namedtuple("Joined", "presence subject occupants history")
+
+
 class Room:
     """A room of one scenario, and what clients do in it."""
 
@@ -29,7 +34,7 @@ class Room:
         """Joins and returns slixmpp's result; the self-presence has status 110."""
         for plugin in PLUGINS:
             client.register_plugin(plugin)
-        result = await client["xep_0045"].join_muc_wait(self.jid, nick, timeout=TIMEOUT, **more)
+        result = Joined(*await client.plugin["xep_0045"].join_muc_wait(self.jid, nick, timeout=TIMEOUT, **more))
         check(110 in result.presence["muc"]["status_codes"], f"self-presence is {result.presence}")
         return result
 
@@ -37,7 +42,7 @@ class Room:
         """Creates the room and configures it with fields of muc#roomconfig."""
         result = await self.enter(client, nick)
         check(201 in result.presence["muc"]["status_codes"], f"the room existed: {result.presence}")
-        muc = client["xep_0045"]
+        muc = client.plugin["xep_0045"]
         form = await muc.get_room_config(self.jid, timeout=TIMEOUT)
         known = form.get_fields()
         for name, value in fields.items():
@@ -57,12 +62,12 @@ class Room:
             lambda s: s.name == "message" and s["type"] == "groupchat" and s["body"] == body and s["from"].resource == nick,
         )
 
-    async def sees(self, client, nick, type_=None, **item):
+    async def sees(self, client, who, type_=None, **item):
         """A presence of an occupant; `item` are attributes of its muc#user item, `code` a status."""
         code = item.pop("code", None)
 
         def fits(stanza):
-            if stanza.name != "presence" or stanza["from"] != f"{self.jid}/{nick}" or stanza.xml.get("type") != type_:
+            if stanza.name != "presence" or stanza["from"] != f"{self.jid}/{who}" or stanza.xml.get("type") != type_:
                 return False
             found = stanza.xml.find(f"{USER}x/{USER}item")
             codes = [int(status.get("code")) for status in stanza.xml.findall(f"{USER}x/{USER}status")]
@@ -72,7 +77,7 @@ class Room:
                 and (code is None or code in codes)
             )
 
-        return await client.expect(f"presence {type_ or 'available'} {item} {code or ''} of {nick}", fits)
+        return await client.expect(f"presence {type_ or 'available'} {item} {code or ''} of {who}", fits)
 
 
 async def refused(condition, awaitable):
@@ -92,14 +97,14 @@ async def create_and_configure(stage):
     await room.enter(a, "romeo")
     for plugin in PLUGINS:
         b.register_plugin(plugin)
-    await refused("item-not-found", b["xep_0045"].join_muc_wait(room.jid, "juliet", timeout=TIMEOUT))
-    muc = a["xep_0045"]
+    await refused("item-not-found", b.plugin["xep_0045"].join_muc_wait(room.jid, "juliet", timeout=TIMEOUT))
+    muc = a.plugin["xep_0045"]
     form = await muc.get_room_config(room.jid, timeout=TIMEOUT)
     form["type"] = "submit"
     form.set_values({"muc#roomconfig_roomname": "The Orchard", "muc#roomconfig_whois": "anyone"})
     await muc.set_room_config(room.jid, form, timeout=TIMEOUT)
     await room.enter(b, "juliet")
-    info = await b["xep_0030"].get_info(room.jid, timeout=TIMEOUT)
+    info = await b.plugin["xep_0030"].get_info(room.jid, timeout=TIMEOUT)
     names = [identity[3] for identity in info["disco_info"]["identities"]]
     features = info["disco_info"]["features"]
     check(names == ["The Orchard"], f"the name is {names}")
@@ -123,16 +128,17 @@ async def join_and_talk(stage):
             check(copy["stanza_id"]["by"] == room.jid, f"no stanza-id of the room in {copy}")
             check(copy["occupant-id"]["id"], f"no occupant-id in {copy}")
             await room.hears(listener, f"b{number}", "juliet")
-    a["xep_0045"].set_subject(room.jid, "Balconies")
+    a.plugin["xep_0045"].set_subject(room.jid, "Balconies")
     await b.expect("the subject", lambda s: s.name == "message" and s["subject"] == "Balconies")
     b.send_message(f"{room.jid}/romeo", "only for you", mtype="chat")
     await a.chat("only for you", f"{room.jid}/juliet")
     late = await stage.online("b", "two")
     result = await room.enter(late, "nurse", maxstanzas=3)
-    check(result.subject == "Balconies", f"the subject is {result.subject}")
+    check(result.subject["subject"] == "Balconies", f"the subject is {result.subject}")
     check(len(result.history) == 3, f"history of {len(result.history)} messages")
-    check(sorted(result.occupants, key=str) is not None and len(result.occupants) >= 2, f"occupants {result.occupants}")
-    new = await late["xep_0045"].set_self_nick(room.jid, "angelica")
+    nicks = {presence["from"].resource for presence in result.occupants}
+    check({"romeo", "juliet"} <= nicks, f"occupants {nicks}")
+    new = await late.plugin["xep_0045"].set_self_nick(room.jid, "angelica")
     check(new == "angelica", f"the nickname is {new}")
     await room.sees(a, "nurse", "unavailable", code=303, nick="angelica")
     await room.sees(a, "angelica")
@@ -145,8 +151,8 @@ async def invitations(stage):
     await room.create(a, "romeo", membersonly=True)
     for plugin in PLUGINS:
         b.register_plugin(plugin)
-    await refused("registration-required", b["xep_0045"].join_muc_wait(room.jid, "juliet", timeout=TIMEOUT))
-    a["xep_0045"].invite(room.jid, b.boundjid.bare, "Hey, come in")
+    await refused("registration-required", b.plugin["xep_0045"].join_muc_wait(room.jid, "juliet", timeout=TIMEOUT))
+    a.plugin["xep_0045"].invite(room.jid, b.boundjid.bare, "Hey, come in")
     invitation = await b.expect(
         "the invitation", lambda s: s.name == "message" and s.xml.find(f"{USER}x/{USER}invite") is not None
     )
@@ -154,7 +160,7 @@ async def invitations(stage):
     check(invitation["muc"]["invite"]["reason"] == "Hey, come in", f"the reason of {invitation}")
     await room.enter(b, "juliet")
     await room.sees(a, "juliet", affiliation="member")
-    a["xep_0249"].send_invitation(b.boundjid, room.jid, reason="again")
+    a.plugin["xep_0249"].send_invitation(b.boundjid, room.jid, reason="again")
     direct = await b.expect("the direct invitation", lambda s: s.name == "message" and s["groupchat_invite"]["jid"])
     check(direct["groupchat_invite"]["jid"] == room.jid, f"the direct invitation is {direct}")
 
@@ -165,8 +171,8 @@ async def kick_and_ban(stage):
     room = Room(stage)
     await room.create(a, "romeo")
     await room.enter(b, "juliet")
-    muc = a["xep_0045"]
-    await refused("forbidden", b["xep_0045"].set_role(room.jid, "romeo", "none", timeout=TIMEOUT))
+    muc = a.plugin["xep_0045"]
+    await refused("forbidden", b.plugin["xep_0045"].set_role(room.jid, "romeo", "none", timeout=TIMEOUT))
     await muc.set_role(room.jid, "juliet", "none", reason="too loud", timeout=TIMEOUT)
     kicked = await room.sees(b, "juliet", "unavailable", code=307)
     check("too loud" in str(kicked), f"no reason in {kicked}")
@@ -174,7 +180,7 @@ async def kick_and_ban(stage):
     await room.enter(b, "juliet")
     await muc.set_affiliation(room.jid, "outcast", jid=b.boundjid.bare, timeout=TIMEOUT)
     await room.sees(b, "juliet", "unavailable", code=301)
-    await refused("forbidden", b["xep_0045"].join_muc_wait(room.jid, "juliet", timeout=TIMEOUT))
+    await refused("forbidden", b.plugin["xep_0045"].join_muc_wait(room.jid, "juliet", timeout=TIMEOUT))
     banned = await muc.get_affiliation_list(room.jid, "outcast", timeout=TIMEOUT)
     check([str(jid) for jid in banned] == [b.boundjid.bare], f"banned are {banned}")
     await muc.set_affiliation(room.jid, "none", jid=b.boundjid.bare, timeout=TIMEOUT)
@@ -190,9 +196,9 @@ async def voice(stage):
     await room.sees(a, "juliet", role="visitor")
     room.say(b, "unheard")
     await b.expect("the refusal", lambda s: s.name == "message" and s["type"] == "error" and s["error"]["condition"] == "forbidden")
-    b["xep_0045"].request_voice(room.jid, "participant")
+    b.plugin["xep_0045"].request_voice(room.jid, "participant")
     await a.expect("the request", lambda s: s.name == "message" and "muc#request" in str(s))
-    await a["xep_0045"].set_role(room.jid, "juliet", "participant", timeout=TIMEOUT)
+    await a.plugin["xep_0045"].set_role(room.jid, "juliet", "participant", timeout=TIMEOUT)
     await room.sees(b, "juliet", role="participant")
     room.say(b, "heard")
     await room.hears(a, "heard", "juliet")
@@ -206,8 +212,8 @@ async def moderation(stage):
     await room.enter(b, "juliet")
     room.say(b, "spam")
     spam = (await room.hears(a, "spam", "juliet"))["stanza_id"]["id"]
-    await refused("forbidden", b["xep_0425"].moderate(room.jid, spam, timeout=TIMEOUT))
-    await a["xep_0425"].moderate(room.jid, spam, "off topic", timeout=TIMEOUT)
+    await refused("forbidden", b.plugin["xep_0425"].moderate(room.jid, spam, timeout=TIMEOUT))
+    await a.plugin["xep_0425"].moderate(room.jid, spam, "off topic", timeout=TIMEOUT)
     retraction = await b.expect(
         "the moderation", lambda s: s.name == "message" and s.xml.find("{urn:xmpp:message-retract:1}retract") is not None
     )
@@ -225,18 +231,18 @@ async def rejoin_after_a_cut(stage):
     await room.create(a, "romeo")
     await room.enter(b, "juliet")
     own = f"{room.jid}/juliet"
-    await b["xep_0199"].send_ping(JID(own), timeout=TIMEOUT)
+    await b.plugin["xep_0199"].send_ping(JID(own), timeout=TIMEOUT)
     stage.clients.remove(b)
     b.abort()
     await room.sees(a, "juliet", "unavailable")
     room.say(a, "while you were away")
     await room.hears(a, "while you were away", "romeo")
     again = await stage.online("b", "one")
-    await refused("not-acceptable", again["xep_0199"].send_ping(JID(own), timeout=TIMEOUT))
+    await refused("not-acceptable", again.plugin["xep_0199"].send_ping(JID(own), timeout=TIMEOUT))
     result = await room.enter(again, "juliet")
     bodies = [message["body"] for message in result.history]
     check(bodies == ["while you were away"], f"history {bodies}")
-    await again["xep_0199"].send_ping(JID(own), timeout=TIMEOUT)
+    await again.plugin["xep_0199"].send_ping(JID(own), timeout=TIMEOUT)
 
 
 async def destroyed_room(stage):
@@ -245,12 +251,12 @@ async def destroyed_room(stage):
     room = Room(stage)
     await room.create(a, "romeo")
     await room.enter(b, "juliet")
-    await refused("forbidden", b["xep_0045"].destroy(room.jid, timeout=TIMEOUT))
+    await refused("forbidden", b.plugin["xep_0045"].destroy(room.jid, timeout=TIMEOUT))
     venue = f"tomb@conference.{stage.settings.domain}"
-    await a["xep_0045"].destroy(room.jid, "dawn", altroom=venue, timeout=TIMEOUT)
+    await a.plugin["xep_0045"].destroy(room.jid, "dawn", altroom=venue, timeout=TIMEOUT)
     end = await room.sees(b, "juliet", "unavailable")
     check(venue in str(end) and "dawn" in str(end), f"the end is {end}")
-    rooms = await b["xep_0030"].get_items(f"conference.{stage.settings.domain}", timeout=TIMEOUT)
+    rooms = await b.plugin["xep_0030"].get_items(f"conference.{stage.settings.domain}", timeout=TIMEOUT)
     check(str(room.jid) not in str(rooms), f"it is still listed: {rooms}")
 
 
