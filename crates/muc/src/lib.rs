@@ -13,6 +13,7 @@ mod options;
 mod privileges;
 mod room;
 mod room_directory;
+mod room_import;
 mod room_ownership;
 mod room_task;
 mod service;
@@ -28,6 +29,8 @@ use xml::Ns;
 
 use self::options::ServiceOptions;
 use self::service::RoomService;
+
+pub use room_import::ImportedRoom;
 
 /// Multi-User Chat.
 pub static FEATURE: Feature = Feature {

@@ -9,6 +9,7 @@ mod config;
 mod disco;
 mod entering;
 mod history;
+mod import;
 mod invitations;
 mod iq_relay;
 mod messages;
