@@ -7,6 +7,7 @@
 //!
 //! Every occupant must see the same order, so nothing of a room is sent from outside its task.
 
+mod affiliation_commands;
 mod answer_channel;
 mod commands;
 mod options;

@@ -21,9 +21,8 @@ use xml::Ns;
 
 use crate::answer_channel::AnswerSender;
 use crate::options::{CreationAccess, ServiceOptions};
-use crate::room::{
-    DestroyNotice, Room, RoomCtx, RoomRequest, RoomState, UndeliveredReport, not_in_room, send_error,
-};
+use crate::privileges::Affiliation;
+use crate::room::{AffiliationOutcome, DestroyNotice, ListedAffiliation, Room, RoomCtx, RoomRequest, RoomState, UndeliveredReport, not_in_room, send_error};
 use crate::room_directory::{RoomDirectory, RoomLimit};
 use crate::room_ownership::{RoomOwnership, is_owned_elsewhere};
 
@@ -65,6 +64,10 @@ pub(crate) enum RoomInput {
     HistoryStored(Result<(), StoreError>),
     /// An administrator lists the occupants.
     ListOccupants { reply: AnswerSender<Option<Vec<(String, Jid)>>> },
+    /// An administrator lists the affiliations.
+    ListAffiliations { reply: AnswerSender<Option<Vec<ListedAffiliation>>> },
+    /// An administrator sets an affiliation.
+    SetAffiliation { user: Jid, affiliation: Affiliation, reply: AnswerSender<AffiliationOutcome> },
 }
 
 /// An answer that is sent after the effects.
@@ -72,6 +75,7 @@ enum RoomReply {
     None,
     Iq(AnswerSender<IqAnswer>, IqAnswer),
     Done(AnswerSender<bool>, bool),
+    Affiliation(AnswerSender<AffiliationOutcome>, AffiliationOutcome),
 }
 
 impl RoomShared {
@@ -244,6 +248,17 @@ impl RoomTask {
             RoomInput::ListOccupants { reply } => {
                 reply.send(self.room.as_ref().map(Room::occupant_list));
                 RoomReply::None
+            }
+            RoomInput::ListAffiliations { reply } => {
+                reply.send(self.room.as_ref().map(Room::affiliation_list));
+                RoomReply::None
+            }
+            RoomInput::SetAffiliation { user, affiliation, reply } => {
+                let outcome = match &mut self.room {
+                    Some(room) => room.administer_affiliation(ctx, &user, affiliation),
+                    None => AffiliationOutcome::NoRoom,
+                };
+                RoomReply::Affiliation(reply, outcome)
             }
         }
     }
@@ -490,6 +505,9 @@ fn send_reply(reply: RoomReply, written: Result<(), StoreError>) {
             reply.send(answer.and_then(|answer| written.map(|()| answer).map_err(store_error)));
         }
         RoomReply::Done(reply, done) => reply.send(done && written.is_ok()),
+        RoomReply::Affiliation(reply, outcome) => {
+            reply.send(if written.is_ok() { outcome } else { AffiliationOutcome::NotStored });
+        }
     }
 }
 

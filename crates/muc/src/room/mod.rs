@@ -3,6 +3,7 @@
 //! One task owns a room (`room_task.rs`), so its inputs have one order, which is that of every occupant.
 
 mod admin;
+mod administration;
 mod affiliations;
 mod avatar;
 mod config;
@@ -46,6 +47,7 @@ use self::subject::Subject;
 use crate::options::{RoomLimits, ServiceOptions};
 use crate::privileges::{Affiliation, RoomRole};
 
+pub(crate) use self::administration::{AffiliationOutcome, ListedAffiliation};
 pub(crate) use self::iq_relay::not_in_room;
 pub(crate) use self::owner::DestroyNotice;
 pub(crate) use self::presence::report_not_in_room;
