@@ -30,6 +30,13 @@ class Room:
     def __init__(self, stage):
         self.jid = JID(f"room-{uuid.uuid4().hex[:12]}@conference.{stage.settings.domain}")
 
+    @classmethod
+    def at(cls, jid):
+        """The room at an address."""
+        room = cls.__new__(cls)
+        room.jid = JID(jid)
+        return room
+
     async def enter(self, client, nick, **more):
         """Joins and returns slixmpp's result; the self-presence has status 110."""
         for plugin in PLUGINS:

@@ -5,7 +5,6 @@ import asyncio
 import os
 import sys
 
-from slixmpp import JID
 from slixmpp.xmlstream import ET
 
 from harness import TIMEOUT, Settings, Stage, befriend, run
@@ -32,9 +31,7 @@ async def iq(client, type_, payload):
 
 def orchard(stage):
     """The room, at the address that all servers have for rooms."""
-    room = Room(stage)
-    room.jid = JID(f"orchard@conference.{stage.settings.domain}")
-    return room
+    return Room.at(f"orchard@conference.{stage.settings.domain}")
 
 
 async def fill_room(stage, a, b):

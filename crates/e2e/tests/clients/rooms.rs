@@ -24,6 +24,24 @@ fn xmppjs_in_rooms() {
 }
 
 #[test]
+fn nbxmpp_in_rooms() {
+    let node = ClientsNode::start("nbxmpp-rooms", Certificate::Signed);
+    let python = install_clients().join("gvenv/bin/python");
+    let script = scripts_folder().join("nbxmpp/rooms.py");
+    node.play(node.client(&python, "starttls").arg(script), "ok destroyed_room\n");
+    node.stop();
+}
+
+#[test]
+fn profanity_in_a_room() {
+    let node = ClientsNode::start("profanity-room", Certificate::OfTheNode);
+    let mut client = node.client(&python(), "starttls");
+    client.arg(scripts_folder().join("terminal/muc.py")).env("PYTHONPATH", scripts_folder().join("slixmpp"));
+    node.play(&mut client, "ok leave_and_come_back\n");
+    node.stop();
+}
+
+#[test]
 fn converse_in_rooms() {
     let node = ClientsNode::start("converse-rooms", Certificate::Signed);
     let mut client = node.client(&install_clients().join("bin/node"), "websocket");
