@@ -77,7 +77,7 @@ pub(crate) fn options(dry_run: bool) -> ImportOptions {
         dry_run,
         restart: false,
         now: NOW,
-        room_services: vec!["conference.capulet.lit".to_owned()],
+        room_services: vec!["conference.capulet.lit".to_owned(), "rooms.capulet.lit".to_owned()],
         formats: FeatureFormats {
             private_prefix: PREFIX,
             private_key: |value| {
