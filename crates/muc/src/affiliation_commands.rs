@@ -40,13 +40,9 @@ pub(crate) static LIST_AFFILIATIONS: Command = Command {
     ..Command::EMPTY
 };
 
-const USER: CommandField = CommandField::new(
-    "user",
-    "x-user",
-    "The address of the user, or a domain to ban",
-    CommandFieldKind::Jid,
-)
-.required();
+const USER: CommandField =
+    CommandField::new("user", "x-user", "The address of the user, or a domain to ban", CommandFieldKind::Jid)
+        .required();
 const AFFILIATION: CommandField = CommandField::new(
     "affiliation",
     "x-affiliation",

@@ -20,7 +20,8 @@ use crate::room_task::RoomInput;
 use crate::service::RoomService;
 
 /// All commands.
-pub(crate) static COMMANDS: &[&dyn FeatureDeclaration] = &[&LIST, &OCCUPANTS, &LIST_AFFILIATIONS, &CREATE, &SET_AFFILIATION, &DESTROY];
+pub(crate) static COMMANDS: &[&dyn FeatureDeclaration] =
+    &[&LIST, &OCCUPANTS, &LIST_AFFILIATIONS, &CREATE, &SET_AFFILIATION, &DESTROY];
 
 pub(crate) const ROOM: CommandField =
     CommandField::new("room", "x-room", "The address of the room", CommandFieldKind::Jid).required();

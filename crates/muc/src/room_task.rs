@@ -22,7 +22,10 @@ use xml::Ns;
 use crate::answer_channel::AnswerSender;
 use crate::options::{CreationAccess, ServiceOptions};
 use crate::privileges::Affiliation;
-use crate::room::{AffiliationOutcome, DestroyNotice, ListedAffiliation, Room, RoomCtx, RoomRequest, RoomState, UndeliveredReport, not_in_room, send_error};
+use crate::room::{
+    AffiliationOutcome, DestroyNotice, ListedAffiliation, Room, RoomCtx, RoomRequest, RoomState,
+    UndeliveredReport, not_in_room, send_error,
+};
 use crate::room_directory::{RoomDirectory, RoomLimit};
 use crate::room_ownership::{RoomOwnership, is_owned_elsewhere};
 

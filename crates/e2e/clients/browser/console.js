@@ -478,11 +478,11 @@ const scenarios = {
     await dialog().getByRole("button", { name: "Create" }).click();
     await heading(room);
     await main().getByText("Nobody is in the room").waitFor();
-    await main().getByRole("row", { name: `u1@${domain}` }).getByText("Owner").waitFor();
+    await main().getByRole("row", { name: `u1@${domain}` }).getByRole("cell", { name: "Owner" }).waitFor();
     await page.getByRole("button", { name: "Add affiliation" }).click();
     await dialog().getByLabel("Address").fill(`u2@${domain}`);
     await dialog().getByRole("button", { name: "Save" }).click();
-    await main().getByRole("row", { name: `u2@${domain}` }).getByText("Member").waitFor();
+    await main().getByRole("row", { name: `u2@${domain}` }).getByRole("cell", { name: "Member" }).waitFor();
     await page.screenshot({ path: path.join(folder, "room.png") });
     await page.getByRole("button", { name: `Change the affiliation of u1@${domain}` }).click();
     await dialog().getByRole("button", { name: "Save" }).waitFor();

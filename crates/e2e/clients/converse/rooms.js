@@ -122,7 +122,7 @@ class User {
     return this.until("entering of the room", "(model) => model.session.get('connection_status') === 5");
   }
 
-  hears(body) {
+  receives(body) {
     return this.until(`'${body}'`, "(model, body) => model.messages.models.some((it) => it.get('body') === body)", body);
   }
 
@@ -174,9 +174,9 @@ await scene("invite_and_join", async () => {
 await scene("talk", async () => {
   for (let n = 0; n < 5; n += 1) {
     await a.type(`from romeo ${n}`);
-    await b.hears(`from romeo ${n}`);
+    await b.receives(`from romeo ${n}`);
     await b.type(`from juliet ${n}`);
-    await a.hears(`from juliet ${n}`);
+    await a.receives(`from juliet ${n}`);
   }
   await b.until("no message twice", "(model) => model.messages.models.filter((it) => it.get('body') === 'from juliet 0').length === 1");
   await a.type("/topic Balconies");
@@ -189,7 +189,7 @@ await scene("talk", async () => {
 
 await scene("moderate", async () => {
   await b.type("spam");
-  await a.hears("spam");
+  await a.receives("spam");
   await a.page.evaluate(async (room) => {
     const model = await globalThis.api.rooms.get(room);
     await model.retractOtherMessage(model.messages.models.find((it) => it.get("body") === "spam"), "off topic");
@@ -220,9 +220,9 @@ await scene("rejoin_after_a_cut", async () => {
   await a.type("while you were away");
   b.network.restore();
   await b.entered();
-  await b.hears("while you were away");
+  await b.receives("while you were away");
   await b.type("back again");
-  await a.hears("back again");
+  await a.receives("back again");
 });
 
 await scene("ban", async () => {

@@ -59,7 +59,7 @@ class Room:
     def say(self, client, body):
         client.say(self.text, body, kind="groupchat")
 
-    def hears(self, client, body, nick):
+    def receives(self, client, body, nick):
         return client.expect(
             f"'{body}' from {nick}",
             lambda s: s.name == "message" and s.type == "groupchat" and s.body == body and s.sender == f"{self.text}/{nick}",
@@ -107,8 +107,8 @@ def join_and_talk(stage):
         room.say(b, f"b{number}")
     for listener in (a, b):
         for number in range(5):
-            check("urn:xmpp:sid:0" in room.hears(listener, f"a{number}", "romeo").text, "no stanza-id")
-            room.hears(listener, f"b{number}", "juliet")
+            check("urn:xmpp:sid:0" in room.receives(listener, f"a{number}", "romeo").text, "no stanza-id")
+            room.receives(listener, f"b{number}", "juliet")
     b.say(f"{room.text}/romeo", "only for you")
     a.chat("only for you", f"{room.text}/juliet")
 
@@ -152,7 +152,7 @@ def moderation(stage):
     room.create(a, "romeo")
     room.enter(b, "juliet")
     room.say(b, "spam")
-    text = room.hears(a, "spam", "juliet").text
+    text = room.receives(a, "spam", "juliet").text
     stanza_id = text.split("<stanza-id", 1)[1].split('id="', 1)[1].split('"', 1)[0]
     a.module("MUC").moderate_message(MODERATE, room.jid, stanza_id, "off topic")
     b.expect("moderation", lambda s: s.name == "message" and "<moderated" in s.text and stanza_id in s.text and "off topic" in s.text)
@@ -168,11 +168,11 @@ def rejoin_after_a_cut(stage):
     b.leave()
     room.sees(a, "juliet", "unavailable")
     room.say(a, "while you were away")
-    room.hears(a, "while you were away", "romeo")
+    room.receives(a, "while you were away", "romeo")
     again = stage.online("b", "one")
     refused(again, "not-acceptable", again.module("Ping").ping(own))
     room.enter(again, "juliet")
-    room.hears(again, "while you were away", "romeo")
+    room.receives(again, "while you were away", "romeo")
 
 
 def destroyed_room(stage):

@@ -62,7 +62,7 @@ class Room:
     def say(self, client, body):
         client.send_message(self.jid, body, mtype="groupchat")
 
-    async def hears(self, client, body, nick):
+    async def receives(self, client, body, nick):
         """The message, as the room relays it."""
         return await client.expect(
             f"'{body}' from {nick}",
@@ -120,7 +120,7 @@ async def create_and_configure(stage):
 
 
 async def join_and_talk(stage):
-    """Both see each other, hear everything in one order with ids of the room, and newcomers get subject and history."""
+    """Both see each other, receive everything in one order with ids of the room, and newcomers get subject and history."""
     a, b = await stage.pair()
     room = Room(stage)
     await room.create(a, "romeo")
@@ -131,10 +131,10 @@ async def join_and_talk(stage):
         room.say(b, f"b{number}")
     for listener in (a, b):
         for number in range(10):
-            copy = await room.hears(listener, f"a{number}", "romeo")
+            copy = await room.receives(listener, f"a{number}", "romeo")
             check(copy["stanza_id"]["by"] == room.jid, f"no stanza-id of the room in {copy}")
             check(copy["occupant-id"]["id"], f"no occupant-id in {copy}")
-            await room.hears(listener, f"b{number}", "juliet")
+            await room.receives(listener, f"b{number}", "juliet")
     a.plugin["xep_0045"].set_subject(room.jid, "Balconies")
     await b.expect("the subject", lambda s: s.name == "message" and s["subject"] == "Balconies")
     b.send_message(f"{room.jid}/romeo", "only for you", mtype="chat")
@@ -173,7 +173,7 @@ async def invitations(stage):
 
 
 async def kick_and_ban(stage):
-    """8.2 and 9.1: the removed one hears why, others see it, and only the banned one cannot return."""
+    """8.2 and 9.1: the removed one learns why, others see it, and only the banned one cannot return."""
     a, b = await stage.pair()
     room = Room(stage)
     await room.create(a, "romeo")
@@ -201,24 +201,24 @@ async def voice(stage):
     await room.create(a, "romeo", moderatedroom=True)
     await room.enter(b, "juliet")
     await room.sees(a, "juliet", role="visitor")
-    room.say(b, "unheard")
+    room.say(b, "without voice")
     await b.expect("the refusal", lambda s: s.name == "message" and s["type"] == "error" and s["error"]["condition"] == "forbidden")
     b.plugin["xep_0045"].request_voice(room.jid, "participant")
     await a.expect("the request", lambda s: s.name == "message" and "muc#request" in str(s))
     await a.plugin["xep_0045"].set_role(room.jid, "juliet", "participant", timeout=TIMEOUT)
     await room.sees(b, "juliet", role="participant")
-    room.say(b, "heard")
-    await room.hears(a, "heard", "juliet")
+    room.say(b, "with voice")
+    await room.receives(a, "with voice", "juliet")
 
 
 async def moderation(stage):
-    """XEP-0424 and XEP-0425: the author and a moderator retract messages; others hear of it."""
+    """XEP-0424 and XEP-0425: the author and a moderator retract messages; others learn of it."""
     a, b = await stage.pair()
     room = Room(stage)
     await room.create(a, "romeo")
     await room.enter(b, "juliet")
     room.say(b, "spam")
-    spam = (await room.hears(a, "spam", "juliet"))["stanza_id"]["id"]
+    spam = (await room.receives(a, "spam", "juliet"))["stanza_id"]["id"]
     await refused("forbidden", b.plugin["xep_0425"].moderate(room.jid, spam, timeout=TIMEOUT))
     await a.plugin["xep_0425"].moderate(room.jid, spam, "off topic", timeout=TIMEOUT)
     retraction = await b.expect(
@@ -243,7 +243,7 @@ async def rejoin_after_a_cut(stage):
     b.abort()
     await room.sees(a, "juliet", "unavailable")
     room.say(a, "while you were away")
-    await room.hears(a, "while you were away", "romeo")
+    await room.receives(a, "while you were away", "romeo")
     again = await stage.online("b", "one")
     await refused("not-acceptable", again.plugin["xep_0199"].send_ping(JID(own), timeout=TIMEOUT))
     result = await room.enter(again, "juliet")
@@ -253,7 +253,7 @@ async def rejoin_after_a_cut(stage):
 
 
 async def destroyed_room(stage):
-    """10.9: everybody hears where the conversation goes on."""
+    """10.9: everybody learns where the conversation goes on."""
     a, b = await stage.pair()
     room = Room(stage)
     await room.create(a, "romeo")

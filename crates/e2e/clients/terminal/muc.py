@@ -34,7 +34,7 @@ class Host:
 
     async def create_a_room(self):
         await self.terminal.type(f"/join {self.room.jid} nick host")
-        await self.terminal.see("The room is new and locked")
+        await self.terminal.see("Room locked, requires configuration.")
         await self.terminal.type("/room accept")
         await self.terminal.see("Room unlocked.")
 
@@ -44,7 +44,7 @@ class Host:
         self.room.say(self.friend, "Grüße an alle")
         await self.terminal.see("friend: Grüße an alle")
         await self.terminal.type("and from the terminal")
-        await self.room.hears(self.friend, "and from the terminal", "host")
+        await self.room.receives(self.friend, "and from the terminal", "host")
         await self.terminal.type("/subject set Balconies")
         await self.friend.expect("the subject", lambda s: s.name == "message" and s["subject"] == "Balconies")
 
@@ -67,7 +67,7 @@ class Host:
     async def leave_and_come_back(self):
         await self.terminal.type("/leave")
         await self.terminal.type(f"/join {self.room.jid} nick again")
-        await self.terminal.see("The room is new and locked")
+        await self.terminal.see("Room locked, requires configuration.")
 
     STEPS = (log_in, create_a_room, see_a_friend_join_and_talk, kick, invite, ban, leave_and_come_back)
 

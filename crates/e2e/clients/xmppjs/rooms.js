@@ -58,7 +58,7 @@ class Room {
     return client.send(xml("message", { to: this.jid, type: "groupchat" }, xml("body", {}, text)));
   }
 
-  hears(client, text, nick) {
+  receives(client, text, nick) {
     return client.expect(`'${text}' from ${nick}`, (s) =>
       s.is("message") && s.attrs.type === "groupchat" && body(s) === text && s.attrs.from === `${this.jid}/${nick}`);
   }
@@ -112,10 +112,10 @@ const scenarios = [
     for (let n = 0; n < 10; n += 1) await Promise.all([room.say(a, `a${n}`), room.say(b, `b${n}`)]);
     for (const listener of [a, b]) {
       for (let n = 0; n < 10; n += 1) {
-        const copy = await room.hears(listener, `a${n}`, "romeo");
+        const copy = await room.receives(listener, `a${n}`, "romeo");
         check(copy.getChild("stanza-id", "urn:xmpp:sid:0")?.attrs.by === room.jid, `no stanza-id in ${copy}`);
         check(copy.getChild("occupant-id", "urn:xmpp:occupant-id:0")?.attrs.id, `no occupant-id in ${copy}`);
-        await room.hears(listener, `b${n}`, "juliet");
+        await room.receives(listener, `b${n}`, "juliet");
       }
     }
     await a.send(xml("message", { to: room.jid, type: "groupchat" }, xml("subject", {}, "Balconies")));
@@ -168,7 +168,7 @@ const scenarios = [
     await room.create(a, "romeo");
     await room.joined(b, "juliet");
     await room.say(b, "spam");
-    const id = (await room.hears(a, "spam", "juliet")).getChild("stanza-id").attrs.id;
+    const id = (await room.receives(a, "spam", "juliet")).getChild("stanza-id").attrs.id;
     const moderate = () =>
       xml("iq", { type: "set", to: room.jid }, xml("moderate", { xmlns: "urn:xmpp:message-moderate:1", id },
         xml("retract", "urn:xmpp:message-retract:1"), xml("reason", {}, "off topic")));
@@ -195,11 +195,11 @@ const scenarios = [
     b.destroy();
     await room.sees(a, "juliet", "unavailable");
     await room.say(a, "while you were away");
-    await room.hears(a, "while you were away", "romeo");
+    await room.receives(a, "while you were away", "romeo");
     const again = await stage.online("b", "again");
     await fails("not-acceptable", again.ping(`${room.jid}/juliet`));
     await room.joined(again, "juliet");
-    await room.hears(again, "while you were away", "romeo");
+    await room.receives(again, "while you were away", "romeo");
     await again.ping(`${room.jid}/juliet`);
   },
 
@@ -217,9 +217,9 @@ const scenarios = [
     const late = new Promise((_, reject) => setTimeout(() => reject(new Failure("not resumed")), TIMEOUT).unref());
     await Promise.race([resumed, late]);
     b.xmpp.reconnect.stop();
-    await room.hears(b, "meanwhile", "romeo");
+    await room.receives(b, "meanwhile", "romeo");
     await room.say(b, "still here");
-    await room.hears(a, "still here", "juliet");
+    await room.receives(a, "still here", "juliet");
     check(!a.inbox.some((s) => s.is("presence") && s.attrs.type === "unavailable"), `romeo saw ${a.inbox}`);
   },
 

@@ -103,7 +103,10 @@ fn import_and_check(name: &str, hash: &str, words: &[&str], storage: [&str; 2]) 
     let written = node.run_ok(&[&["import", "--create"][..], words].concat());
     assert!(written.contains("           3 accounts\n"), "{written}");
     assert!(written.contains("           2 offline messages\n"), "{written}");
-    assert!(counted.contains("           1 rooms\n") && written.contains("           1 rooms\n"), "{written}");
+    assert!(
+        counted.contains("           1 rooms\n") && written.contains("           1 rooms\n"),
+        "{written}"
+    );
 
     let export = node.run_ok(&["export", "first.xml"]);
     assert_eq!(export, "");

@@ -83,8 +83,11 @@ fn affiliations_are_listed_and_changed() {
     let owner = crone.bare();
     let mut listed = rows(&run(&play, "get-room-affiliations", &[room]).unwrap(), "affiliations");
     listed.sort_unstable();
-    let mut expected =
-        [format!("{owner} owner  "), "spam.example outcast  ".into(), "wiccarocks@example.com member  ".into()];
+    let mut expected = [
+        format!("{owner} owner  "),
+        "spam.example outcast  ".into(),
+        "wiccarocks@example.com member  ".into(),
+    ];
     expected.sort_unstable();
     assert_eq!(listed, expected);
     forget(&[&crone]);

@@ -162,7 +162,10 @@ mod tests {
         let (room, skipped) = room_of_text(jid(), old).unwrap();
         assert_eq!((room.subject.as_str(), room.subject_author.as_str(), skipped), ("S", "nurse", 0));
         assert_eq!(room.affiliations[0].affiliation, "admin");
-        assert!(room.config.iter().all(|(name, _)| !name.contains("secret")), "an unused password is dropped");
+        assert!(
+            room.config.iter().all(|(name, _)| !name.contains("secret")),
+            "an unused password is dropped"
+        );
         assert!(room_of_text(jid(), "{x").is_err() && room_of_text(jid(), "x").is_err());
     }
 }

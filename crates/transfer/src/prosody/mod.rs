@@ -229,7 +229,8 @@ impl ProsodyFolder {
             Some((_, name)) => sorted_names(&folder.join(name))?,
             None => Vec::new(),
         };
-        let rooms = rooms.iter().filter_map(|name| name.strip_suffix(".dat")).map(|file| (Box::from(file), true));
+        let rooms =
+            rooms.iter().filter_map(|name| name.strip_suffix(".dat")).map(|file| (Box::from(file), true));
         let host = Arc::new(HostFolder { path: folder.to_owned(), domain: domain.to_owned(), stores });
         let files = files.into_iter().map(|file| (file, false)).chain(rooms);
         let listed = files.map(|(file, is_room)| ListedAccount { host: host.clone(), file, is_room });

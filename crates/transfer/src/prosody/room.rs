@@ -75,8 +75,12 @@ fn read_affiliations(room: &mut SourceRoom, stored: &LuaTable) -> usize {
         }
         let details = details.and_then(|details| details.get(user)?.as_table());
         let detail = |key| details.and_then(|details| details.text(key)).unwrap_or_default();
-        skipped +=
-            usize::from(!room.add_affiliation(user, affiliation, detail("reserved_nickname"), detail("reason")));
+        skipped += usize::from(!room.add_affiliation(
+            user,
+            affiliation,
+            detail("reserved_nickname"),
+            detail("reason"),
+        ));
     }
     skipped
 }
@@ -112,9 +116,8 @@ mod tests {
     #[test]
     fn a_room_with_its_affiliations_is_read() {
         let (room, skipped) = read(ROOM).unwrap();
-        let value = |field| {
-            room.config.iter().find(|(name, _)| *name == field).map(|(_, values)| values.join(","))
-        };
+        let value =
+            |field| room.config.iter().find(|(name, _)| *name == field).map(|(_, values)| values.join(","));
         for (field, expected) in [
             ("muc#roomconfig_roomname", "The Lobby"),
             ("muc#roomconfig_publicroom", "0"),

@@ -7,7 +7,7 @@ use super::super::report::{BenchReport, print_progress};
 use super::RoomBench;
 use super::plan::{BODY_BYTES, FAULTS, LargeRoomPlan, set_copies, set_joins, set_memory};
 use super::servers::{RoomServer, RoomServerKind};
-use super::table::RoomTable;
+use super::table::RoomBenchTable;
 
 /// Users that send the messages of the large room.
 const SENDERS: usize = 10;
@@ -31,7 +31,7 @@ pub(super) fn messages(
     rate: usize,
     report: &mut BenchReport,
     failed: &mut Vec<String>,
-) -> RoomTable {
+) -> RoomBenchTable {
     let senders = SENDERS.min(occupants);
     let every_ms = senders * 1_000 / rate;
     let plan = LargeRoomPlan {
@@ -68,7 +68,7 @@ pub(super) fn flood(
     occupants: usize,
     report: &mut BenchReport,
     failed: &mut Vec<String>,
-) -> RoomTable {
+) -> RoomBenchTable {
     let plan = LargeRoomPlan {
         occupants,
         join_seconds: 10 + occupants as u64 / 1_000,
@@ -93,8 +93,8 @@ fn measure(
     title: String,
     plan: &LargeRoomPlan,
     failed: &mut Vec<String>,
-) -> RoomTable {
-    let mut table = RoomTable::new(title, &bench.servers);
+) -> RoomBenchTable {
+    let mut table = RoomBenchTable::new(title, &bench.servers);
     bench.for_each_server(failed, |kind| measure_server(bench, kind, plan, &mut table));
     table
 }
@@ -103,7 +103,7 @@ fn measure_server(
     bench: &RoomBench<'_>,
     kind: RoomServerKind,
     plan: &LargeRoomPlan,
-    table: &mut RoomTable,
+    table: &mut RoomBenchTable,
 ) -> Result<()> {
     let server = RoomServer::start(bench, kind, plan.occupants, RoomPresence::Reduced)?;
     let run = server.clients().start_monitored(&plan.plan(server.clients()))?.finish_with_faults();
@@ -116,7 +116,7 @@ fn measure_server(
 }
 
 /// Reports the sum of Throng's faults, of which there must be none.
-pub(super) fn report_faults(report: &mut BenchReport, name: &str, table: &RoomTable) {
+pub(super) fn report_faults(report: &mut BenchReport, name: &str, table: &RoomBenchTable) {
     let values: Vec<f64> =
         FAULTS.iter().filter_map(|(row, _)| table.value(RoomServerKind::Throng, row)).collect();
     if !values.is_empty() {
@@ -125,7 +125,13 @@ pub(super) fn report_faults(report: &mut BenchReport, name: &str, table: &RoomTa
 }
 
 /// Reports Throng's value as a multiple of the loop's.
-pub(super) fn check_ratio(report: &mut BenchReport, name: String, table: &RoomTable, row: &str, budget: f64) {
+pub(super) fn check_ratio(
+    report: &mut BenchReport,
+    name: String,
+    table: &RoomBenchTable,
+    row: &str,
+    budget: f64,
+) {
     if let Some(ratio) = table.ratio(row) {
         report.check(name, ratio, "x", budget);
     }

@@ -9,7 +9,7 @@ use super::super::route::PairChat;
 use super::large::report_faults;
 use super::plan::{BODY_BYTES, busy_seconds, set_copies};
 use super::servers::{RoomServer, RoomServerKind};
-use super::table::RoomTable;
+use super::table::RoomBenchTable;
 use super::{RoomBench, RoomBenchArgs};
 
 /// Occupants of a room, and rooms of a user.
@@ -29,12 +29,12 @@ pub(super) fn messages(
     args: &RoomBenchArgs,
     report: &mut BenchReport,
     failed: &mut Vec<String>,
-) -> RoomTable {
+) -> RoomBenchTable {
     let title = format!(
         "{} users, each in {OCCUPANTS} rooms of {OCCUPANTS}, {} messages a second",
         args.users, args.rate
     );
-    let mut table = RoomTable::new(title, &bench.servers);
+    let mut table = RoomBenchTable::new(title, &bench.servers);
     bench.for_each_server(failed, |kind| measure_server(bench, kind, args, &mut table));
     report_faults(report, "muc.many.faults", &table);
     let ours = |name: &str| table.value(RoomServerKind::Throng, name);
@@ -54,7 +54,7 @@ fn measure_server(
     bench: &RoomBench<'_>,
     kind: RoomServerKind,
     args: &RoomBenchArgs,
-    table: &mut RoomTable,
+    table: &mut RoomBenchTable,
 ) -> Result<()> {
     let (users, seconds) = (args.users, bench.options.interval(30));
     let server = RoomServer::start(bench, kind, users, RoomPresence::Standard)?;

@@ -33,10 +33,10 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
+use self::servers::RoomServerKind;
+use self::table::RoomBenchTable;
 use super::report::{BenchReport, print_progress, print_result};
 use super::server_under_test::{BenchOptions, server_program};
-use servers::RoomServerKind;
-use table::RoomTable;
 
 /// The flags of `bench muc`.
 #[derive(clap::Args, Clone)]
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &RoomBenchArgs, report: &mut BenchReport) -> Result<()> 
             RoomPart::Many => tables.push(many::messages(&bench, args, report, &mut failed)),
         }
         for table in &tables {
-            print_result(&RoomTable::markdown(table));
+            print_result(&RoomBenchTable::markdown(table));
         }
     }
     ensure!(failed.is_empty(), "{}", failed.join("; "));

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use super::super::clients::{BenchPlan, ClientOptions, MeasuredRun};
 use super::servers::RoomServerKind;
-use super::table::RoomTable;
+use super::table::RoomBenchTable;
 
 /// Bytes of a message's body; a copy has some 300.
 pub(super) const BODY_BYTES: usize = 100;
@@ -58,7 +58,7 @@ pub(super) fn busy_seconds(run: &MeasuredRun, counter: &str) -> Result<Range<usi
 
 /// Sets what a run says about joins: their number, duration and CPU.
 pub(super) fn set_joins(
-    table: &mut RoomTable,
+    table: &mut RoomBenchTable,
     kind: RoomServerKind,
     run: &MeasuredRun,
     occupants: usize,
@@ -75,7 +75,7 @@ pub(super) fn set_joins(
 
 /// Sets the memory of an occupant: the growth from before the joins to the end.
 pub(super) fn set_memory(
-    table: &mut RoomTable,
+    table: &mut RoomBenchTable,
     kind: RoomServerKind,
     run: &MeasuredRun,
     joins: &Range<usize>,
@@ -89,7 +89,7 @@ pub(super) fn set_memory(
 }
 
 /// Sets CPU, times and the exact account of the copies of messages.
-pub(super) fn set_copies(table: &mut RoomTable, kind: RoomServerKind, run: &MeasuredRun) -> Result<()> {
+pub(super) fn set_copies(table: &mut RoomBenchTable, kind: RoomServerKind, run: &MeasuredRun) -> Result<()> {
     let window = run.steady("room_copies")?;
     table.set(kind, "CPU of a copy, us", run.cpu_ns(&window.seconds)? / 1e3 / window.count as f64);
     table.set(kind, "copies a second", window.rate());

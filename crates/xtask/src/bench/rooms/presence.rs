@@ -12,7 +12,7 @@ use super::RoomBench;
 use super::large::{check_ratio, report_faults};
 use super::plan::{BODY_BYTES, FAULTS, LargeRoomPlan, busy_seconds, set_joins, set_memory};
 use super::servers::{RoomServer, RoomServerKind};
-use super::table::RoomTable;
+use super::table::RoomBenchTable;
 
 /// Budgets: times a write of the loop, milliseconds, bytes beyond the session.
 const PRESENCE_BUDGET: f64 = 1.5;
@@ -25,9 +25,9 @@ pub(super) fn joins(
     occupants: usize,
     report: &mut BenchReport,
     failed: &mut Vec<String>,
-) -> RoomTable {
+) -> RoomBenchTable {
     let title = format!("{occupants} occupants join, standard presence");
-    let mut table = RoomTable::new(title, &bench.servers);
+    let mut table = RoomBenchTable::new(title, &bench.servers);
     bench.for_each_server(failed, |kind| match kind {
         RoomServerKind::Loop => write_of_loop(bench, occupants, &mut table),
         _ => measure_server(bench, kind, occupants, &mut table),
@@ -44,7 +44,7 @@ pub(super) fn joins(
     table
 }
 
-fn write_of_loop(bench: &RoomBench<'_>, occupants: usize, table: &mut RoomTable) -> Result<()> {
+fn write_of_loop(bench: &RoomBench<'_>, occupants: usize, table: &mut RoomBenchTable) -> Result<()> {
     let senders = 10.min(occupants);
     let plan = LargeRoomPlan {
         occupants,
@@ -69,7 +69,7 @@ fn measure_server(
     bench: &RoomBench<'_>,
     kind: RoomServerKind,
     occupants: usize,
-    table: &mut RoomTable,
+    table: &mut RoomBenchTable,
 ) -> Result<()> {
     // The accounts of the pair are partners: its first number must be even.
     let first = occupants.next_multiple_of(2);

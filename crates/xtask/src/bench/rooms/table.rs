@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::servers::RoomServerKind;
 
 /// Values of one part.
-pub(super) struct RoomTable {
+pub(super) struct RoomBenchTable {
     title: String,
     servers: Vec<RoomServerKind>,
     /// In the order in which they were first set.
@@ -18,7 +18,7 @@ struct Row {
     values: BTreeMap<RoomServerKind, f64>,
 }
 
-impl RoomTable {
+impl RoomBenchTable {
     pub(super) fn new(title: String, servers: &[RoomServerKind]) -> Self {
         Self { title, servers: servers.to_vec(), rows: Vec::new() }
     }
@@ -73,11 +73,11 @@ fn cell(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::servers::RoomServerKind::{Ejabberd, Loop, Throng};
-    use super::RoomTable;
+    use super::RoomBenchTable;
 
     #[test]
     fn missing_values_are_dashes() {
-        let mut table = RoomTable::new("Rooms".into(), &[Loop, Throng, Ejabberd]);
+        let mut table = RoomBenchTable::new("Rooms".into(), &[Loop, Throng, Ejabberd]);
         table.set(Throng, "CPU", 7.25);
         table.set(Loop, "CPU", 5.0);
         table.set(Throng, "lost", 0.0);
