@@ -193,6 +193,6 @@ export async function signOut() {
 }
 
 /// Runs a command of a domain, or of the default one; returns its output with a `note`.
-export async function command(name, values = {}, domain = "") {
-  return post(`/commands/${pathSegment(name)}${query({ domain })}`, values);
+export async function command(name, values = {}, domain = "", options = {}) {
+  return post(`/commands/${pathSegment(name)}${query({ domain })}`, values, options);
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the third-party clients: slixmpp, nbxmpp, schemathesis and kubernetes-validate in one venv each, xmpp.js, strophe.js and
-# playwright-core in node_modules, and profanity, tmux, chromium, prometheus, prosody, ejabberd, tools for the network, for packages
+# Installs the third-party clients: slixmpp, nbxmpp, schemathesis and kubernetes-validate in one venv each, xmpp.js, strophe.js,
+# Converse.js and playwright-core in node_modules, and profanity, tmux, chromium, prometheus, prosody, ejabberd, tools for the network, for packages
 # and for units of systemd from Debian.
 #
 # usage: setup.sh [DIR]     DIR defaults to $CARGO_TARGET_DIR/e2e, or target/e2e of the workspace.
@@ -135,6 +135,7 @@ modules() {
 }
 modules xmppjs
 modules strophe
+modules converse
 
 # For the tests of contrib: they verify the unit, and build and install the package. systemd is not started.
 have systemd-analyze || install systemd

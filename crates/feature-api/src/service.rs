@@ -49,6 +49,12 @@ impl ServiceSpec {
     }
 }
 
+/// The address of a service by the options of its feature; `None` if it is not valid.
+pub fn service_address(options: &FeatureOptions, domain: &str) -> Option<Jid> {
+    let written = options.text(ADDRESS_OPTION);
+    Jid::parse(&written.replace("{domain}", domain)).ok().filter(|jid| jid.as_ref().is_domain())
+}
+
 /// Registrations of the services of a host that is being built.
 #[derive(Default)]
 pub(crate) struct ServiceRegistrations {
@@ -103,10 +109,8 @@ impl ServiceRegistrations {
             self.common.extend(iq);
             return Ok(());
         };
-        let written = options.text(ADDRESS_OPTION);
-        let jid =
-            Jid::parse(&written.replace("{domain}", domain)).ok().filter(|jid| jid.as_ref().is_domain());
-        let Some(jid) = jid else {
+        let Some(jid) = service_address(options, domain) else {
+            let written = options.text(ADDRESS_OPTION);
             return Err(HostError::InvalidServiceAddress(feature, written.to_owned()));
         };
         let ServiceHandlers { message, presence, relayed_iq, forms } = handlers;

@@ -1,4 +1,4 @@
-//! Administration of rooms as commands: list, occupants, create, destroy. XEP-0133 has none for rooms.
+//! Administration of rooms as commands: list, search, occupants, create, destroy. XEP-0133 has none for rooms.
 
 use std::sync::Arc;
 
@@ -13,15 +13,17 @@ use throng_commands::{
 };
 
 use crate::FEATURE;
+use crate::affiliation_commands::{LIST_AFFILIATIONS, SET_AFFILIATION};
 use crate::room::DestroyNotice;
 use crate::room_directory::RoomSummary;
 use crate::room_task::RoomInput;
 use crate::service::RoomService;
 
 /// All commands.
-pub(crate) static COMMANDS: &[&dyn FeatureDeclaration] = &[&LIST, &OCCUPANTS, &CREATE, &DESTROY];
+pub(crate) static COMMANDS: &[&dyn FeatureDeclaration] =
+    &[&LIST, &OCCUPANTS, &LIST_AFFILIATIONS, &CREATE, &SET_AFFILIATION, &DESTROY];
 
-const ROOM: CommandField =
+pub(crate) const ROOM: CommandField =
     CommandField::new("room", "x-room", "The address of the room", CommandFieldKind::Jid).required();
 
 const ROOM_COLUMNS: &[CommandField] = &[
@@ -33,14 +35,21 @@ const ROOM_COLUMNS: &[CommandField] = &[
 static ROOM_ROWS: CommandField =
     CommandField::new("rooms", "x-rooms", "Rooms", CommandFieldKind::Table(ROOM_COLUMNS));
 
+/// Rooms of the store that a search examines for one page.
+const MAX_SEARCHED: u32 = 2_000;
+
+const SEARCH: CommandField =
+    CommandField::new("search", "x-search", "A part of the address or name", CommandFieldKind::Text);
+
 /// Lists rooms, hidden ones included.
 static LIST: Command = Command {
     name: "get-rooms-list",
     node: "get-rooms-list",
     title: "Get List of Rooms",
-    doc: "Lists the rooms of the domain, temporary ones first, page by page.",
+    doc: "Lists the rooms of the domain, temporary ones first, page by page. A search examines at most 2 000 stored rooms \
+          for each page, which may be empty although further pages are not.",
     changes: false,
-    input: &[MAX_ITEMS, AFTER],
+    input: &[SEARCH, MAX_ITEMS, AFTER],
     output: &[ROOM_ROWS, NEXT],
     ..Command::EMPTY
 };
@@ -112,6 +121,7 @@ pub(crate) fn build(builder: &mut FeatureBuilder<'_>, service: &Arc<RoomService>
     let of = service.clone();
     builder
         .command(&DESTROY, move |call: CommandCall| -> CommandFuture { Box::pin(destroy(of.clone(), call)) });
+    crate::affiliation_commands::build(builder, service);
 }
 
 /// The address of the service.
@@ -122,7 +132,7 @@ fn service_address(call: &CommandCall) -> Result<String, CommandError> {
 }
 
 /// The address of a room of the domain.
-fn room_address(call: &CommandCall) -> Result<Jid, CommandError> {
+pub(crate) fn room_address(call: &CommandCall) -> Result<Jid, CommandError> {
     let room = call.input.jid(&ROOM)?;
     let service = service_address(call)?;
     if room.domain() != service || room.local().is_none() || room.resource().is_some() {
@@ -137,7 +147,7 @@ fn room_address(call: &CommandCall) -> Result<Jid, CommandError> {
     Err(CommandError::new(CommandErrorKind::Unavailable, text))
 }
 
-fn no_room(room: &Jid) -> CommandError {
+pub(crate) fn no_room(room: &Jid) -> CommandError {
     CommandError::new(CommandErrorKind::NotFound, format!("there is no room {room}"))
 }
 
@@ -156,6 +166,11 @@ async fn list(rooms: Arc<RoomService>, call: CommandCall) -> Result<CommandOutpu
         CommandError::new(CommandErrorKind::NotAcceptable, "\"after\" is not the address of a room")
     })?;
     let directory = &rooms.shared.directory;
+    let search = call.input.text(&SEARCH).unwrap_or_default().trim().to_lowercase();
+    let matches = |jid: &Jid, name: &str| {
+        let local = jid.local().unwrap_or_default();
+        search.is_empty() || local.contains(&search) || name.to_lowercase().contains(&search)
+    };
     let is_temporary = |summary: &RoomSummary| !summary.is_persistent;
     let is_in_store = after.as_ref().is_some_and(|after| !directory.contains(after, is_temporary));
     let mut listed: Vec<(Jid, OutputRow)> = Vec::new();
@@ -168,22 +183,40 @@ async fn list(rooms: Arc<RoomService>, call: CommandCall) -> Result<CommandOutpu
         ]
     };
     if !is_in_store {
-        let page = directory.page(&service, after.as_ref().map(Jid::as_ref), most as usize, is_temporary);
-        for (jid, summary) in page {
+        let listed_most = if search.is_empty() { most as usize } else { usize::MAX };
+        let page = directory.page(&service, after.as_ref().map(Jid::as_ref), listed_most, is_temporary);
+        let page = page.into_iter().filter(|(jid, summary)| matches(jid, &summary.name));
+        for (jid, summary) in page.take(most as usize) {
             let row = row(&jid, &summary.name, false, summary.occupants);
             listed.push((jid, row));
         }
     }
-    let missing = most.saturating_sub(u32::try_from(listed.len()).unwrap_or(u32::MAX));
-    if missing > 0 {
-        let after = after.filter(|_| is_in_store);
-        let stored = call.node.stores.rooms.list_all(&service, after, missing).await.map_err(store_failed)?;
-        for room in stored {
+    let mut next = listed.last().filter(|_| listed.len() == most as usize).map(|(jid, _)| jid.clone());
+    let mut from = after.filter(|_| is_in_store);
+    let mut searched = 0;
+    while next.is_none() {
+        let missing = most.saturating_sub(u32::try_from(listed.len()).unwrap_or(u32::MAX));
+        let wanted = if search.is_empty() { missing } else { MAX_PAGE };
+        let stored = call.node.stores.rooms.list_all(&service, from, wanted).await.map_err(store_failed)?;
+        let is_last = stored.len() < wanted as usize;
+        from = stored.last().map(|room| room.jid.clone());
+        searched += wanted;
+        for room in stored.into_iter().filter(|room| matches(&room.jid, &room.title)) {
             let row = row(&room.jid, &room.title, true, directory.occupants(&room.jid));
-            listed.push((room.jid, row));
+            listed.push((room.jid.clone(), row));
+            if listed.len() == most as usize {
+                next = Some(room.jid);
+                break;
+            }
+        }
+        if is_last && next.is_none() {
+            break;
+        }
+        if searched >= MAX_SEARCHED {
+            next = next.or_else(|| from.clone());
         }
     }
-    let next = listed.last().filter(|_| listed.len() == most as usize).map(|(jid, _)| jid.to_string());
+    let next = next.map(|jid| jid.to_string());
     let rows = listed.into_iter().map(|(_, row)| row).collect();
     let output = CommandOutput::done().with(&ROOM_ROWS, OutputValue::Rows(rows));
     Ok(match next {

@@ -7,12 +7,14 @@
 //!
 //! Every occupant must see the same order, so nothing of a room is sent from outside its task.
 
+mod affiliation_commands;
 mod answer_channel;
 mod commands;
 mod options;
 mod privileges;
 mod room;
 mod room_directory;
+mod room_import;
 mod room_owner;
 mod room_ownership;
 mod room_task;
@@ -30,6 +32,8 @@ use xml::Ns;
 
 use self::options::ServiceOptions;
 use self::service::RoomService;
+
+pub use room_import::ImportedRoom;
 
 /// Multi-User Chat.
 pub static FEATURE: Feature = Feature {

@@ -24,9 +24,10 @@ use xml::Ns;
 
 use crate::answer_channel::{AnswerReceiver, AnswerSender, answer_channel};
 use crate::options::{CreationAccess, ServiceOptions};
+use crate::privileges::Affiliation;
 use crate::room::{
-    DestroyNotice, Room, RoomCopy, RoomCtx, RoomRequest, RoomState, UndeliveredReport, not_in_room,
-    send_error,
+    AffiliationOutcome, DestroyNotice, ListedAffiliation, Room, RoomCopy, RoomCtx, RoomRequest, RoomState,
+    UndeliveredReport, not_in_room, send_error,
 };
 use crate::room_directory::{RoomDirectory, RoomLimit};
 use crate::room_ownership::RoomCopies;
@@ -81,6 +82,10 @@ pub(crate) enum RoomInput {
     HistoryStored(Result<(), StoreError>),
     /// An administrator lists the occupants.
     ListOccupants { reply: AnswerSender<Option<Vec<(String, Jid)>>> },
+    /// An administrator lists the affiliations.
+    ListAffiliations { reply: AnswerSender<Option<Vec<ListedAffiliation>>> },
+    /// An administrator sets an affiliation.
+    SetAffiliation { user: Jid, affiliation: Affiliation, reply: AnswerSender<AffiliationOutcome> },
 }
 
 /// An answer that is sent after the effects.
@@ -90,6 +95,7 @@ enum RoomReply {
     Done(AnswerSender<bool>, bool),
     /// The stanza was handled, and nothing of it must be stored.
     Handled(ReceiptIssuer),
+    Affiliation(AnswerSender<AffiliationOutcome>, AffiliationOutcome),
 }
 
 impl RoomShared {
@@ -305,6 +311,17 @@ impl RoomTask {
             RoomInput::ListOccupants { reply } => {
                 reply.send(self.room.as_ref().map(Room::occupant_list));
                 RoomReply::None
+            }
+            RoomInput::ListAffiliations { reply } => {
+                reply.send(self.room.as_ref().map(Room::affiliation_list));
+                RoomReply::None
+            }
+            RoomInput::SetAffiliation { user, affiliation, reply } => {
+                let outcome = match &mut self.room {
+                    Some(room) => room.administer_affiliation(ctx, &user, affiliation),
+                    None => AffiliationOutcome::NoRoom,
+                };
+                RoomReply::Affiliation(reply, outcome)
             }
         }
     }
@@ -557,6 +574,9 @@ fn send_reply(reply: RoomReply, written: Result<(), StoreError>) {
         }
         RoomReply::Done(reply, done) => reply.send(done && written.is_ok()),
         RoomReply::Handled(receipt) => receipt.settle(Ok(())),
+        RoomReply::Affiliation(reply, outcome) => {
+            reply.send(if written.is_ok() { outcome } else { AffiliationOutcome::NotStored });
+        }
     }
 }
 

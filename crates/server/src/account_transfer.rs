@@ -1,4 +1,4 @@
-//! `throng import`, `throng export` and `throng backup`: accounts of other servers, XEP-0227, copies of the database.
+//! `throng import`, `throng export` and `throng backup`: accounts and rooms of other servers, XEP-0227, copies of the database.
 //!
 //! # Pitfalls
 //!
@@ -16,9 +16,11 @@ use base::clock::{Clock, Millis, SystemClock};
 use base::{BoxFuture, Secret};
 use feature_api::EnabledFeature;
 use feature_api::feature::{Feature, FeatureOptions};
+use feature_api::service::service_address;
 use features::{blocking, offline, private_storage, rfc6121, vcard};
+use muc::ImportedRoom;
 use sasl::{Credentials, Mechanism, ScramHash};
-use store::{AccountKvLimits, Quota, Stores};
+use store::{AccountKvLimits, Quota, RoomRecord, Stores};
 use store_sql::{DatabaseState, Encryption};
 use throng_core::NodeLimits;
 use throng_core::account_provider::{external_credentials, is_external};
@@ -27,7 +29,7 @@ use transfer::prosody::ProsodyFolder;
 use transfer::server_data::ServerDataSource;
 use transfer::{
     AccountLimits, DerivePasswords, ExportCounts, ExportDomain, ExportOptions, FeatureFormats, ImportCounts,
-    ImportDomain, ImportObserver, ImportOptions, IndexedVcard, SkippedData, TransferSource,
+    ImportDomain, ImportObserver, ImportOptions, IndexedVcard, SkippedData, SourceRoom, TransferSource,
 };
 use transfer_sql::EjabberdDatabase;
 use xml::{NamespaceContext, Ns, Tree};
@@ -40,8 +42,12 @@ use crate::runtime::{self, TokioSpawner};
 use crate::{admin, assemble, output, prompt};
 
 /// Formats of the features whose data are imported and exported.
-const FORMATS: FeatureFormats =
-    FeatureFormats { private_prefix: private_storage::KEY_PREFIX, private_key, vcard: indexed_vcard };
+const FORMATS: FeatureFormats = FeatureFormats {
+    private_prefix: private_storage::KEY_PREFIX,
+    private_key,
+    vcard: indexed_vcard,
+    room: room_record,
+};
 
 /// Version of the password of accounts that an import has created where a provider checks the passwords. Their first login
 /// replaces it.
@@ -110,6 +116,7 @@ async fn run_import(
     let options = ImportOptions {
         source: format!("{} {shown}", args.kind.name()),
         domains: import_domains(config)?,
+        room_services: room_services(config)?,
         dry_run: args.dry_run,
         restart: args.restart,
         now: clock.unix_millis(),
@@ -149,6 +156,19 @@ fn import_domains(config: &NodeConfig) -> Result<Vec<ImportDomain>> {
         })
     };
     config.hosts.iter().map(import).collect()
+}
+
+/// Addresses of the services for rooms.
+fn room_services(config: &NodeConfig) -> Result<Vec<String>> {
+    let mut services = Vec::new();
+    for host in &config.hosts {
+        let enabled =
+            features::registry::enable(&config.modules_of(host)).map_err(|error| anyhow!("{error}"))?;
+        let rooms = enabled.iter().find(|found| found.feature.name == muc::FEATURE.name);
+        let address = rooms.map(|rooms| service_address(&rooms.options, host));
+        services.extend(address.flatten().map(|jid| jid.domain().to_owned()));
+    }
+    Ok(services)
 }
 
 /// What clients can store.
@@ -241,6 +261,7 @@ fn print_counts(counts: &ImportCounts, dry_run: bool) {
         (counts.blocked, "blocked addresses"),
         (counts.offline, "offline messages"),
         (counts.last_activities, "times of the last activity"),
+        (counts.rooms, "rooms"),
     ] {
         output::line(&format!("{count:>12} {what}"));
     }
@@ -384,6 +405,21 @@ fn private_key(value: &[u8]) -> Result<String, String> {
     private_storage::storage_key(tree.root()).map_err(|error| {
         error.text.map_or_else(|| "it cannot be stored".to_owned(), |text| text.into_owned())
     })
+}
+
+/// A room as the service stores it; the error is a reason for people.
+fn room_record(room: &SourceRoom) -> Result<RoomRecord, String> {
+    let affiliations = room.affiliations.iter();
+    let imported = ImportedRoom {
+        jid: &room.jid,
+        config: room.config.iter().map(|(field, values)| (*field, values.as_slice())).collect(),
+        affiliations: affiliations.map(|it| (&it.user, &*it.affiliation, &*it.nick, &*it.reason)).collect(),
+        subject: &room.subject,
+        subject_author: &room.subject_author,
+        subject_at: room.subject_at,
+        vcard: room.vcard.as_deref(),
+    };
+    imported.record()
 }
 
 /// A vCard with its searchable texts; `None` if it is empty, which is as none.

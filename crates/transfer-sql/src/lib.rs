@@ -137,6 +137,7 @@ async fn read_schema(conn: &mut AnyConnection, domain: Option<&str>) -> Result<E
         server_host,
         domain: domain.unwrap_or_default().to_owned(),
         password_type: has(conn, "SELECT type FROM users WHERE 1 = 0").await,
+        rooms: has(conn, "SELECT opts FROM muc_room WHERE 1 = 0").await,
         approved: has(conn, "SELECT approved FROM rosterusers WHERE 1 = 0").await,
     })
 }

@@ -18,6 +18,8 @@ pub(crate) enum TableKind {
     Last,
     /// Type, value, action, all kinds of stanzas.
     Privacy,
+    /// Options.
+    Rooms,
 }
 
 /// A query. Its first two columns are the name and the domain of the account.
@@ -39,6 +41,8 @@ pub(crate) struct EjabberdSchema {
     pub(crate) password_type: bool,
     /// Whether `rosterusers` has the column `approved`.
     pub(crate) approved: bool,
+    /// Whether there is a table `muc_room`.
+    pub(crate) rooms: bool,
 }
 
 impl EjabberdSchema {
@@ -97,7 +101,7 @@ impl EjabberdSchema {
         ];
         let last = [self.text("last.seconds"), self.text("last.state")];
         let users_order = if self.password_type { ", users.type" } else { "" };
-        vec![
+        let mut queries = vec![
             simple(TableKind::Users, "users", &users, users_order),
             self.roster(),
             simple(
@@ -110,7 +114,14 @@ impl EjabberdSchema {
             self.privacy(),
             simple(TableKind::Spool, "spool", &[self.text("spool.xml")], ", spool.seq"),
             simple(TableKind::Last, "last", &last, ""),
-        ]
+        ];
+        if self.rooms {
+            let columns = ["muc_room.name", "muc_room.host", "muc_room.opts"].map(|column| self.text(column));
+            let sql =
+                format!("SELECT {} FROM muc_room ORDER BY muc_room.host, muc_room.name", columns.join(", "));
+            queries.push(TableQuery { kind: TableKind::Rooms, table: "muc_room", sql });
+        }
+        queries
     }
 
     fn roster(&self) -> TableQuery {

@@ -6,7 +6,7 @@ use sqlx::any::AnyRow;
 use sqlx::{Error, Row};
 use store::LastActivity;
 use transfer::ejabberd::{
-    EjabberdContact, element_of_text, hash_of_name, message_of_text, scram_credentials,
+    EjabberdContact, element_of_text, hash_of_name, message_of_text, room_of_text, scram_credentials,
 };
 use transfer::{AccountItem, AccountPassword, SourceRecord};
 
@@ -41,6 +41,7 @@ impl RowReader {
         match self.kind {
             TableKind::Roster => return self.read_contact(owner, row, records),
             TableKind::Privacy => return self.read_rule(owner, row, records),
+            TableKind::Rooms => return read_room(owner, row, records),
             _ => {}
         }
         match read_item(self.kind, &owner, row)? {
@@ -139,9 +140,24 @@ fn read_item(kind: TableKind, owner: &Jid, row: &AnyRow) -> Result<Result<Accoun
                 Err(_) => Err("its last activity has no time".to_owned()),
             }
         }
-        // They are read from several rows.
-        TableKind::Roster | TableKind::Privacy => Err("it is not a record".to_owned()),
+        // They are read elsewhere.
+        TableKind::Roster | TableKind::Privacy | TableKind::Rooms => Err("it is not a record".to_owned()),
     })
+}
+
+fn read_room(jid: Jid, row: &AnyRow, records: &mut Vec<SourceRecord>) -> Result<(), Error> {
+    let place = jid.as_str().to_owned();
+    match room_of_text(jid, &text(row, 2)?) {
+        Ok((room, skipped)) => {
+            if skipped > 0 {
+                let reason = format!("{skipped} affiliations of the room are not valid");
+                records.push(SourceRecord::skipped(place, reason));
+            }
+            records.push(SourceRecord::Room(Box::new(room)));
+        }
+        Err(reason) => records.push(SourceRecord::skipped(place, format!("the room: {reason}"))),
+    }
+    Ok(())
 }
 
 /// Password or keys. `kind` is 0 for versions without the column, 1 for a password, 2 and above for a hash.

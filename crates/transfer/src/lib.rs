@@ -5,7 +5,9 @@
 //! than one value is in memory. [`import()`] writes the records of any source into [`store::Stores`], [`export()`] writes
 //! accounts as XEP-0227. Parsers ([`lua`], [`erlang`], [`markup`]) know neither servers nor storage.
 //!
-//! Not implemented: archives, rooms, PubSub nodes, privacy rules that do more than block an address; [`SkippedData`] lists
+//! Persistent rooms are imported as well, without their histories.
+//!
+//! Not implemented: archives, PubSub nodes, export of rooms, privacy rules that do more than block an address; [`SkippedData`] lists
 //! them. Sources in SQL databases are another crate's, which implements [`TransferSource`].
 //!
 //! # Pitfalls
@@ -25,6 +27,7 @@ pub mod lua_list;
 pub mod markup;
 pub mod prosody;
 mod record;
+mod room;
 pub mod scram_keys;
 pub mod server_data;
 mod source_element;
@@ -39,4 +42,5 @@ pub use record::{
     AccountItem, AccountPassword, ContactData, ContactRequest, OfflineData, SkippedData, SourceError,
     SourceRecord, TransferSource,
 };
+pub use room::{SourceAffiliation, SourceRoom};
 pub use source_element::{SourceElement, SourceNode};

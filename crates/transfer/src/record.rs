@@ -10,6 +10,8 @@ use jid::Jid;
 use sasl::Credentials;
 use store::{LastActivity, Subscription};
 
+use crate::SourceRoom;
+
 /// Password of an account in a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccountPassword {
@@ -117,6 +119,8 @@ pub enum SourceRecord {
         /// The part.
         item: AccountItem,
     },
+    /// A persistent room.
+    Room(Box<SourceRoom>),
     /// Data that cannot be imported.
     Skipped(SkippedData),
 }

@@ -45,6 +45,7 @@ const VIEWS = [
   ["nodes", "tbody tr"],
   ["users", "tbody tr"],
   [`users/u1%40${domain}`, "dl.facts dd"],
+  ["rooms", "tbody tr, .empty"],
   ["messages", ".message .badge"],
   ["domains", "ul.modules li"],
   ["commands", "tbody tr"],
@@ -466,6 +467,38 @@ const scenarios = {
     await main().getByLabel("The addresses of the accounts").fill(`u1@${domain}\nu2@${domain}`);
     await page.getByRole("button", { name: "Show" }).click();
     await main().getByRole("region", { name: "Outcome" }).getByText(`u1@${domain}`).first().waitFor();
+  },
+
+  async a_room_is_created_changed_and_destroyed() {
+    const room = `orchard@conference.${domain}`;
+    await go("rooms", "Rooms");
+    await page.getByRole("button", { name: "Create room" }).click();
+    await dialog().getByLabel("Address").fill(room);
+    await dialog().getByLabel("Owner").fill(`u1@${domain}`);
+    await dialog().getByRole("button", { name: "Create" }).click();
+    await heading(room);
+    await main().getByText("Nobody is in the room").waitFor();
+    await main().getByRole("row", { name: `u1@${domain}` }).getByRole("cell", { name: "Owner" }).waitFor();
+    await page.getByRole("button", { name: "Add affiliation" }).click();
+    await dialog().getByLabel("Address").fill(`u2@${domain}`);
+    await dialog().getByRole("button", { name: "Save" }).click();
+    await main().getByRole("row", { name: `u2@${domain}` }).getByRole("cell", { name: "Member" }).waitFor();
+    await page.screenshot({ path: path.join(folder, "room.png") });
+    await page.getByRole("button", { name: `Change the affiliation of u1@${domain}` }).click();
+    await dialog().getByRole("button", { name: "Save" }).waitFor();
+    await dialog().getByLabel("Affiliation").selectOption("none");
+    await dialog().getByRole("button", { name: "Save" }).click();
+    await dialog().getByRole("alert").filter({ hasText: "only owner" }).waitFor();
+    await page.keyboard.press("Escape");
+    await dialogsGone();
+    await main().getByRole("link", { name: "All rooms" }).click();
+    await main().getByRole("searchbox").fill("orch");
+    await main().getByRole("link", { name: room }).click();
+    await heading(room);
+    await page.getByRole("button", { name: "Destroy" }).click();
+    await dialog().getByRole("button", { name: "Destroy" }).click();
+    await dialogsGone();
+    await main().getByText(/No rooms yet|No matching rooms/).waitFor();
   },
 
   async a_token_is_shown_once() {

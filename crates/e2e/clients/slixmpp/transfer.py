@@ -1,4 +1,4 @@
-"""Data of three accounts: written to another server (`fill`), and looked for after an import (`check`). Settings as in
+"""Data of three accounts and a room: written to another server (`fill`), and looked for after an import (`check`). Settings as in
 harness.py, and XMPP_USER_C, a third account."""
 
 import asyncio
@@ -8,6 +8,7 @@ import sys
 from slixmpp.xmlstream import ET
 
 from harness import TIMEOUT, Settings, Stage, befriend, run
+from rooms import Room, refused
 
 TYBALT = "tybalt@example.net"
 TEXTS = ["first <&> text", "second \u2603 text"]
@@ -28,8 +29,43 @@ async def iq(client, type_, payload):
     return next(iter(answer.xml), None)
 
 
+def orchard(stage):
+    """The room, at the address that all servers have for rooms."""
+    return Room.at(f"orchard@conference.{stage.settings.domain}")
+
+
+async def fill_room(stage, a, b):
+    room = orchard(stage)
+    await room.create(a, "romeo", roomname="The Orchard", persistentroom=True, membersonly=True)
+    muc = a.plugin["xep_0045"]
+    await muc.set_affiliation(room.jid, "member", jid=b.boundjid.bare, timeout=TIMEOUT)
+    await muc.set_affiliation(room.jid, "outcast", jid=TYBALT, timeout=TIMEOUT)
+    muc.set_subject(room.jid, "Balconies")
+    await a.expect("the subject", lambda s: s.name == "message" and s["subject"] == "Balconies")
+    muc.leave_muc(room.jid, "romeo")
+    await room.sees(a, "romeo", "unavailable")
+
+
+async def imported_room(stage, a, b, c):
+    room = orchard(stage)
+    entered = await room.enter(b, "juliet")
+    check(entered.subject["subject"] == "Balconies", f"the subject is {entered.subject}")
+    check(entered.presence["muc"]["affiliation"] == "member", f"juliet is {entered.presence}")
+    for plugin in ("xep_0045", "xep_0030"):
+        c.register_plugin(plugin)
+    await refused("registration-required", c.plugin["xep_0045"].join_muc_wait(room.jid, "nurse", timeout=TIMEOUT))
+    entered = await room.enter(a, "romeo")
+    check(entered.presence["muc"]["affiliation"] == "owner", f"romeo is {entered.presence}")
+    info = await a.plugin["xep_0030"].get_info(room.jid, timeout=TIMEOUT)
+    names = [identity[3] for identity in info["disco_info"]["identities"]]
+    check(names == ["The Orchard"], f"the name is {names}")
+    banned = await a.plugin["xep_0045"].get_affiliation_list(room.jid, "outcast", timeout=TIMEOUT)
+    check([str(jid) for jid in banned] == [TYBALT], f"banned are {banned}")
+
+
 async def fill(stage):
     a, b = await stage.pair()
+    await fill_room(stage, a, b)
     await befriend(a, b)
     await a.roster_set(b.boundjid.bare, name="Bee & Co", groups=("Friends", "Verona"))
     await iq(a, "set", f"<query xmlns='jabber:iq:private'>{STORAGE}</query>")
@@ -70,6 +106,7 @@ async def imported(stage):
     await c.roster_items()
     c.say(None)
     await c.presence("subscribe", stage.settings.bare("a"))
+    await imported_room(stage, a, b, c)
 
 
 def main():

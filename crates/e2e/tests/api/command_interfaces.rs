@@ -42,8 +42,17 @@ pub(crate) const VALID_VALUES: &[(&str, Values)] = &[
     ("get-sessions-list", &[("user", &["juliet@example.com"])]),
     ("get-nodes-list", &[]),
     ("create-room", &[("room", &["heath@conference.example.com"]), ("owner", &["juliet@example.com"])]),
-    ("get-rooms-list", &[]),
+    ("get-rooms-list", &[("search", &["heath"])]),
     ("get-room-occupants", &[("room", &["heath@conference.example.com"])]),
+    (
+        "set-room-affiliation",
+        &[
+            ("room", &["heath@conference.example.com"]),
+            ("user", &["romeo@example.com"]),
+            ("affiliation", &["member"]),
+        ],
+    ),
+    ("get-room-affiliations", &[("room", &["heath@conference.example.com"])]),
     (
         "destroy-room",
         &[("room", &["heath@conference.example.com"]), ("alternate", &["moor@conference.example.com"])],
@@ -90,6 +99,8 @@ pub(crate) const INVALID_VALUES: &[(&str, Values)] = &[
     ("get-sessions-list", &[("node", &["elsewhere"])]),
     ("create-room", &[("room", &["juliet@example.com"]), ("owner", &["juliet@example.com"])]),
     ("get-room-occupants", &[("room", &["nowhere@conference.example.com"])]),
+    ("get-room-affiliations", &[("room", &["nowhere@conference.example.com"])]),
+    ("set-room-affiliation", &[("room", &["heath@conference.example.com"]), ("affiliation", &["friend"])]),
     ("destroy-room", &[("room", &["nowhere@conference.example.com"])]),
     ("get-sessions-list", &[("after", &["nobody"])]),
 ];

@@ -1,5 +1,5 @@
 //! Tests with real clients against a real node: slixmpp, nbxmpp and xmpp.js over STARTTLS and direct TLS, profanity in
-//! a terminal, and browser clients in `web`.
+//! a terminal, and browser clients in `web`; all of them in rooms in `rooms`.
 //!
 //! Each test starts its own `throng serve` with a generated configuration, directory and ports, creates accounts by
 //! `throng account add`, runs the scenarios of one client (`clients/`, where their coverage is described) and stops the
@@ -24,6 +24,7 @@
 )]
 
 mod interrupted_network;
+mod rooms;
 #[path = "../shared/space.rs"]
 #[allow(dead_code, reason = "packets are lost in the tests of `throng load` only")]
 mod space;

@@ -1,6 +1,6 @@
 //! Tests of `throng load` with the real program, real nodes and real networks.
 //!
-//! `counter_agreement` compares its report with the counters of a node; `networks` runs it over links that lose packets
+//! `counter_agreement` compares its report with the counters of a node, and `rooms` that of rooms; `networks` runs it over links that lose packets
 //! and with workers on separate machines; `interruption` stops it halfway; `usage_errors` shows what it detects before
 //! the first connection; `security` uses a listener that requires TLS; `fast` logs in with tokens; `report_page` opens
 //! its report in a browser. `node`, `run_report`, `relay` and `space` are shared helpers.
@@ -28,6 +28,7 @@ mod networks;
 mod node;
 mod relay;
 mod report_page;
+mod rooms;
 mod run_report;
 mod security;
 #[path = "../shared/space.rs"]

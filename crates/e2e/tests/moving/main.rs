@@ -1,4 +1,4 @@
-//! Real data of Debian's Prosody and ejabberd: a client library fills accounts there, `throng import` takes them, and the same
+//! Real data of Debian's Prosody and ejabberd: a client library fills accounts and a room there, `throng import` takes them, and the same
 //! library logs in to Throng with the old password and finds everything. Then an export, an import and another export.
 //!
 //! The servers run in the foreground, in the test's folder and on its ports. `clients/setup.sh` installs them without starting
@@ -103,6 +103,10 @@ fn import_and_check(name: &str, hash: &str, words: &[&str], storage: [&str; 2]) 
     let written = node.run_ok(&[&["import", "--create"][..], words].concat());
     assert!(written.contains("           3 accounts\n"), "{written}");
     assert!(written.contains("           2 offline messages\n"), "{written}");
+    assert!(
+        counted.contains("           1 rooms\n") && written.contains("           1 rooms\n"),
+        "{written}"
+    );
 
     let export = node.run_ok(&["export", "first.xml"]);
     assert_eq!(export, "");
@@ -148,7 +152,8 @@ fn move_prosody(name: &str, vcard_modules: &str) {
              modules_disabled = {{ 's2s', 'http' }}\n\
              authentication = 'internal_hashed'\nstorage = 'internal'\n\
              interfaces = {{ '127.0.0.1' }}\nc2s_ports = {{ {port} }}\nc2s_direct_tls_ports = {{ }}\n\
-             ssl = {{ certificate = '{certificate}', key = '{key}' }}\nVirtualHost '{DOMAIN}'\n"
+             ssl = {{ certificate = '{certificate}', key = '{key}' }}\nVirtualHost '{DOMAIN}'\n\
+             Component 'conference.{DOMAIN}' 'muc'\n"
         ),
     )
     .unwrap();
@@ -194,7 +199,7 @@ impl Ejabberd {
                  auth_password_format: scram\nauth_scram_hash: sha256\n\
                  listen:\n  -\n    port: {port}\n    ip: 127.0.0.1\n    module: ejabberd_c2s\n    starttls: true\n\
                  modules:\n  mod_roster: {{}}\n  mod_private: {{}}\n  mod_vcard: {{}}\n  mod_privacy: {{}}\n  mod_blocking: {{}}\n  \
-                 mod_offline: {{}}\n  mod_last: {{}}\n  mod_disco: {{}}\n  mod_ping: {{}}\n"
+                 mod_offline: {{}}\n  mod_last: {{}}\n  mod_disco: {{}}\n  mod_ping: {{}}\n  mod_muc: {{}}\n"
             ),
         )
         .unwrap();

@@ -469,7 +469,7 @@ mod tests {
     #[test]
     fn rooms_of_the_workloads() {
         let (large, _) = at("muc-large", None);
-        let messages = large.sessions[0].steps.iter().find_map(|step| match step {
+        let messages = large.sessions[0].steps.iter().rev().find_map(|step| match step {
             PlanStep::If { condition, steps } => Some((condition, steps.as_slice())),
             _ => None,
         });

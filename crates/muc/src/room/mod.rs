@@ -3,6 +3,7 @@
 //! One task owns a room (`room_task.rs`), so its inputs have one order, which is that of every occupant.
 
 mod admin;
+mod administration;
 mod affiliations;
 mod avatar;
 mod config;
@@ -10,6 +11,7 @@ mod copy;
 mod disco;
 mod entering;
 mod history;
+mod import;
 mod invitations;
 mod iq_relay;
 mod messages;
@@ -47,6 +49,7 @@ use crate::options::{RoomLimits, ServiceOptions};
 use crate::privileges::{Affiliation, RoomRole};
 
 pub(crate) use self::copy::{RoomCopy, empty_copy};
+pub(crate) use self::administration::{AffiliationOutcome, ListedAffiliation};
 pub(crate) use self::iq_relay::not_in_room;
 pub(crate) use self::owner::DestroyNotice;
 pub(crate) use self::presence::report_not_in_room;

@@ -51,3 +51,52 @@ fn rooms_are_created_listed_and_destroyed() {
     assert_eq!(elsewhere.kind, CommandErrorKind::NotAcceptable);
     assert!(elsewhere.text.contains("name@conference.example.com"), "{}", elsewhere.text);
 }
+
+#[test]
+fn rooms_are_found_by_a_part_of_their_address_or_name() {
+    let play = Shakespeare::new();
+    for name in ["heath", "castle", "forest"] {
+        let room = format!("{name}@conference.example.com");
+        run(&play, "create-room", &[("room", &room), ("owner", "hag66@example.com")]).unwrap();
+    }
+    let found = |values: &[(&str, &str)]| run(&play, "get-rooms-list", values).unwrap();
+    assert_eq!(rows(&found(&[("search", "EAT")]), "rooms"), ["heath@conference.example.com  1 0"]);
+    let page = found(&[("search", "e"), ("max-items", "1")]);
+    assert_eq!(rows(&page, "rooms").len(), 1);
+    let next = page.get("next").unwrap().texts().concat();
+    let rest = found(&[("search", "e"), ("after", &next)]);
+    assert_eq!(rows(&rest, "rooms").len(), 2);
+    assert!(rest.get("next").is_none());
+    assert!(rows(&found(&[("search", "conference")]), "rooms").is_empty(), "the service is not searched");
+}
+
+#[test]
+fn affiliations_are_listed_and_changed() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let room = ("room", ROOM);
+    let set = |user: &str, affiliation: &str| {
+        run(&play, "set-room-affiliation", &[room, ("user", user), ("affiliation", affiliation)])
+    };
+    set("wiccarocks@example.com/laptop", "member").unwrap();
+    set("spam.example", "outcast").unwrap();
+    let owner = crone.bare();
+    let mut listed = rows(&run(&play, "get-room-affiliations", &[room]).unwrap(), "affiliations");
+    listed.sort_unstable();
+    let mut expected = [
+        format!("{owner} owner  "),
+        "spam.example outcast  ".into(),
+        "wiccarocks@example.com member  ".into(),
+    ];
+    expected.sort_unstable();
+    assert_eq!(listed, expected);
+    forget(&[&crone]);
+    assert_eq!(set(&owner, "member").unwrap_err().kind, CommandErrorKind::Conflict);
+    set("wiccarocks@example.com", "owner").unwrap();
+    set(&owner, "outcast").unwrap();
+    play.engine.run_tasks();
+    assert!(crone.recv().concat().contains("code='301'"));
+    assert_eq!(set("spam.example", "member").unwrap_err().kind, CommandErrorKind::NotAcceptable);
+    let elsewhere = run(&play, "get-room-affiliations", &[("room", "x@conference.example.com")]).unwrap_err();
+    assert_eq!(elsewhere.kind, CommandErrorKind::NotFound);
+}

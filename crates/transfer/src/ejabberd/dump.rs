@@ -15,7 +15,7 @@ use base::Secret;
 use jid::Jid;
 use store::LastActivity;
 
-use super::{EjabberdContact, UNSUPPORTED_TABLES, hash_of_name, scram_credentials};
+use super::{EjabberdContact, UNSUPPORTED_TABLES, hash_of_name, room_of_options, scram_credentials};
 use crate::erlang::{ErlangTerm, TermReader, TermText, parse_term};
 use crate::stanza_form::{add_delay, check_message};
 use crate::{
@@ -137,9 +137,10 @@ impl EjabberdDump {
         match read_record(table, &record) {
             Ok(records) => self.records.extend(records),
             Err(reason) => {
-                let place = match record.owner("us").or_else(|_| record.owner("usns")) {
-                    Ok(owner) => owner.as_str().to_owned(),
-                    Err(_) => format!("{place}, line {first_line}, table {table}"),
+                let owner = ["us", "usns", "name_host"].into_iter().find_map(|key| record.owner(key).ok());
+                let place = match owner {
+                    Some(owner) => owner.as_str().to_owned(),
+                    None => format!("{place}, line {first_line}, table {table}"),
                 };
                 self.records.push_back(SourceRecord::skipped(place, reason));
             }
@@ -205,6 +206,7 @@ fn read_record(table: &str, record: &MnesiaRecord<'_>) -> Result<Vec<SourceRecor
     let key = match table {
         "passwd" | "roster" | "vcard" | "privacy" | "offline_msg" | "last_activity" => "us",
         "private_storage" => "usns",
+        "muc_room" => return read_room(record),
         _ => return Ok(Vec::new()),
     };
     let owner = record.owner(key)?;
@@ -233,6 +235,15 @@ fn read_record(table: &str, record: &MnesiaRecord<'_>) -> Result<Vec<SourceRecor
         skipped.into_iter().map(|reason| SourceRecord::skipped(owner.as_str(), reason)).collect();
     records.extend(items.into_iter().map(|item| SourceRecord::Item { owner: owner.clone(), item }));
     Ok(records)
+}
+
+fn read_room(record: &MnesiaRecord<'_>) -> Result<Vec<SourceRecord>, String> {
+    let jid = record.owner("name_host")?;
+    let options = record.field("opts").ok_or("it has no options")?;
+    let (room, skipped) = room_of_options(jid, options)?;
+    let reason = || format!("{skipped} affiliations of the room are not valid");
+    let report = (skipped > 0).then(|| SourceRecord::skipped(room.jid.as_str(), reason()));
+    Ok(report.into_iter().chain([SourceRecord::Room(Box::new(room))]).collect())
 }
 
 /// A text, or `{scram, StoredKey, ServerKey, Salt, [Hash,] Iterations}`.

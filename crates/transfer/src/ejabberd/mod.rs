@@ -4,6 +4,7 @@
 //! lists from which mod_blocking makes a blocklist.
 
 mod dump;
+mod room;
 
 use jid::Jid;
 use limits::FRAGMENT_LIMITS;
@@ -12,6 +13,7 @@ use store::Subscription;
 use xml::{NamespaceContext, Tree, Writer};
 
 pub use dump::EjabberdDump;
+pub use room::{room_of_options, room_of_text};
 
 use crate::scram_keys::add_base64;
 use crate::stanza_form::{check_message, delay_stamp, to_store_form};
@@ -141,11 +143,10 @@ pub fn message_of_text(owner: &Jid, text: &str) -> Result<OfflineData, String> {
 }
 
 /// Tables that are not read, by their names in Mnesia and SQL, with what they contain.
-pub const UNSUPPORTED_TABLES: [(&str, &str); 16] = [
+pub const UNSUPPORTED_TABLES: [(&str, &str); 15] = [
     ("archive_msg", "message archives"),
     ("archive", "message archives"),
     ("archive_prefs", "preferences of message archives"),
-    ("muc_room", "rooms"),
     ("muc_registered", "nicknames registered in rooms"),
     ("pubsub_node", "PubSub nodes"),
     ("pubsub_item", "PubSub items"),

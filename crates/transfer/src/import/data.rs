@@ -73,6 +73,7 @@ impl<'a> ImportRun<'a> {
             }
             match record {
                 SourceRecord::Skipped(SkippedData { place, reason }) => self.skip(place, reason),
+                SourceRecord::Room(room) => self.write_room(&room).await?,
                 SourceRecord::Item { item: AccountItem::Account { .. }, .. } => {}
                 SourceRecord::Item { owner, .. } if self.domain(&owner).is_none() => {}
                 SourceRecord::Item { owner, item } => {

@@ -16,6 +16,7 @@ mod data;
 mod key_shapes;
 mod limits;
 mod owner_set;
+mod rooms;
 mod write;
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,14 +25,14 @@ use std::sync::Arc;
 use base::{BoxFuture, Secret};
 use jid::Jid;
 use sasl::KeyShapes;
-use store::{PhotoHash, SearchableProfile, StoreError, Stores};
+use store::{PhotoHash, RoomRecord, SearchableProfile, StoreError, Stores};
 
 use self::checkpoint::Checkpoint;
 use self::created::CreatedAccounts;
 use self::data::DataOwner;
 use self::limits::AccountUsage;
 use self::owner_set::OwnerSet;
-use crate::{SkippedData, SourceError, TransferSource};
+use crate::{SkippedData, SourceError, SourceRoom, TransferSource};
 
 pub use key_shapes::key_shapes;
 pub use limits::AccountLimits;
@@ -61,6 +62,8 @@ pub struct FeatureFormats {
     pub private_key: fn(&[u8]) -> Result<String, String>,
     /// Indexes a vCard; `None` if it is empty.
     pub vcard: fn(&[u8]) -> Result<Option<IndexedVcard>, String>,
+    /// A room as it is stored; an error is a reason for people.
+    pub room: fn(&SourceRoom) -> Result<RoomRecord, String>,
 }
 
 /// A domain that the server serves.
@@ -84,6 +87,8 @@ pub struct ImportOptions {
     pub source: String,
     /// Domains that the server serves.
     pub domains: Vec<ImportDomain>,
+    /// Addresses of the services for rooms.
+    pub room_services: Vec<String>,
     /// Counts and reports, but writes nothing.
     pub dry_run: bool,
     /// Discards the checkpoint of another import that was not finished.
@@ -119,6 +124,8 @@ pub struct ImportCounts {
     pub offline: u64,
     /// Times of the last activity.
     pub last_activities: u64,
+    /// Persistent rooms.
+    pub rooms: u64,
     /// Reports of skipped data.
     pub skipped: u64,
     /// Whether it continued an interrupted import; the data before the checkpoint are not counted then.
@@ -189,6 +196,7 @@ pub async fn import(
         resumed,
         foreign_domains: BTreeMap::new(),
         provided_domains: BTreeMap::new(),
+        foreign_rooms: BTreeMap::new(),
         orphans: 0,
         found: OwnerSet::default(),
         owners: HashMap::new(),
@@ -219,6 +227,8 @@ struct ImportRun<'a> {
     foreign_domains: BTreeMap<String, u64>,
     /// Accounts whose passwords were skipped, in domains with a provider.
     provided_domains: BTreeMap<String, u64>,
+    /// Rooms at addresses where the server has no service for rooms.
+    foreign_rooms: BTreeMap<String, u64>,
     /// Records of accounts that do not exist.
     orphans: u64,
     /// Accounts of the source in the server's domains.
@@ -252,6 +262,12 @@ impl<'a> ImportRun<'a> {
                 "the passwords and keys of {accounts} accounts: an account provider checks the passwords of this domain"
             );
             self.skip(domain, reason);
+        }
+        for (service, rooms) in std::mem::take(&mut self.foreign_rooms) {
+            let reason = format!(
+                "{rooms} rooms: no host has its rooms at this address; set address in [modules.muc] of the host"
+            );
+            self.skip(service, reason);
         }
         if self.orphans > 0 {
             let reason = format!("{} records belong to accounts that do not exist", self.orphans);

@@ -11,7 +11,8 @@ use sasl::Credentials;
 use store::{LastActivity, Subscription};
 
 use super::pep::is_bookmarks;
-use super::{ACTIVITY, DELETIONS, ProsodyAccount};
+use super::room::read_room;
+use super::{ACTIVITY, DELETIONS, ProsodyAccount, ROOM_CARDS, ROOMS};
 use crate::lua::{LuaTable, LuaValue, parse_value};
 use crate::lua_list::{LuaListItem, LuaListReader};
 use crate::scram_keys::add_hex;
@@ -83,6 +84,22 @@ impl AccountRecords<'_> {
         if let Some(at) = activity.and_then(|activity| activity.get("timestamp")?.as_u64()) {
             self.item(AccountItem::LastActivity(LastActivity { at, status: None }));
         }
+    }
+
+    /// Reads the account's files as those of a room.
+    pub(super) fn read_room(&mut self) {
+        let Some(stored) = self.table(ROOMS) else { return };
+        let (mut room, skipped) = match read_room(self.account.jid.clone(), &stored) {
+            Ok(found) => found,
+            Err(reason) => return self.skip(format!("the room: {reason}")),
+        };
+        if skipped > 0 {
+            self.skip(format!("{skipped} affiliations of the room are not valid"));
+        }
+        if let Some(card) = self.table(ROOM_CARDS) {
+            room.vcard = self.element(&LuaValue::Table(card), "");
+        }
+        self.records.push_back(SourceRecord::Room(Box::new(room)));
     }
 
     /// The offline messages; `None` if there are none.

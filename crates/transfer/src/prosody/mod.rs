@@ -5,7 +5,9 @@
 //! (XEP-0054), bookmarks become private bookmarks (XEP-0048). That is what mod_vcard_legacy and mod_bookmarks of Prosody
 //! answer to clients that know no PEP.
 //!
-//! Not implemented: archives, other PEP nodes, rooms and other stores of [`UNSUPPORTED_STORES`]; the SQL storage of Prosody,
+//! Persistent rooms are read from the hosts that are components of mod_muc.
+//!
+//! Not implemented: archives, other PEP nodes and other stores of [`UNSUPPORTED_STORES`]; the SQL storage of Prosody,
 //! which `prosody-migrator` converts into this folder.
 //!
 //! # Pitfalls
@@ -14,6 +16,7 @@
 
 mod account;
 mod pep;
+mod room;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -52,15 +55,15 @@ const ACTIVITY: &str = "account_activity";
 /// Accounts that their owners have removed: Prosody 13 disables them and deletes them later.
 const DELETIONS: &str = "accounts_cleanup";
 
+/// Rooms, and their vCards.
+const ROOMS: &str = "config";
+const ROOM_CARDS: &str = "vcard_muc";
+
 /// Stores that are not read, with what they contain. Names ending in `*` are prefixes.
-pub const UNSUPPORTED_STORES: [(&str, &str); 19] = [
+pub const UNSUPPORTED_STORES: [(&str, &str); 15] = [
     ("archive", "message archives"),
     ("archive_prefs", "preferences of message archives"),
     ("muc_log", "archives of rooms"),
-    ("config", "rooms"),
-    ("persistent", "lists of rooms"),
-    ("state", "states of rooms"),
-    ("vcard_muc", "vCards of rooms"),
     ("pep", "configurations of PEP nodes"),
     ("pep*", "PEP nodes"),
     ("pubsub*", "PubSub nodes"),
@@ -76,7 +79,10 @@ pub const UNSUPPORTED_STORES: [(&str, &str); 19] = [
 ];
 
 /// Stores without data of users, which nobody misses.
-const INTERNAL_STORES: [&str; 11] = [
+const INTERNAL_STORES: [&str; 13] = [
+    // Addresses of rooms that are in ROOMS, and the occupants of a server that has stopped.
+    "persistent",
+    "state",
     "archive_cleanup",
     "muc_log_cleanup",
     "upload_stats",
@@ -106,12 +112,14 @@ struct ListedAccount {
     host: Arc<HostFolder>,
     /// Name of its files, without ending.
     file: Box<str>,
+    /// It is a room, and no account.
+    is_room: bool,
 }
 
 impl ListedAccount {
     /// The account; an error is the report that its name is none.
     fn into_account(self) -> Result<ProsodyAccount, SourceRecord> {
-        let ListedAccount { host, file } = self;
+        let ListedAccount { host, file, .. } = self;
         let user = percent_decode(&file);
         match user.map(|user| Jid::from_parts(Some(&user), &host.domain, None)) {
             Some(Ok(jid)) => Ok(ProsodyAccount { host, file, jid }),
@@ -182,6 +190,10 @@ impl ProsodyFolder {
                 continue;
             }
             let is_accompanying = ACCOMPANYING_STORES.contains(&store.as_str());
+            if store == ROOMS || store == ROOM_CARDS {
+                stores.push((store, name));
+                continue;
+            }
             if is_listed(&store, &STORES) || is_accompanying {
                 stores.push((store.clone(), name.clone()));
             }
@@ -204,7 +216,7 @@ impl ProsodyFolder {
         // With another authentication than its own, Prosody has the data of a user, and no account.
         let mut files: BTreeSet<Box<str>> = BTreeSet::new();
         for (store, name) in &stores {
-            if ACCOMPANYING_STORES.contains(&store.as_str()) {
+            if ACCOMPANYING_STORES.contains(&store.as_str()) || store == ROOMS || store == ROOM_CARDS {
                 continue;
             }
             for name in sorted_names(&folder.join(name))? {
@@ -213,8 +225,15 @@ impl ProsodyFolder {
                 }
             }
         }
+        let rooms = match stores.iter().find(|(store, _)| store == ROOMS) {
+            Some((_, name)) => sorted_names(&folder.join(name))?,
+            None => Vec::new(),
+        };
+        let rooms =
+            rooms.iter().filter_map(|name| name.strip_suffix(".dat")).map(|file| (Box::from(file), true));
         let host = Arc::new(HostFolder { path: folder.to_owned(), domain: domain.to_owned(), stores });
-        let listed = files.into_iter().map(|file| ListedAccount { host: host.clone(), file });
+        let files = files.into_iter().map(|file| (file, false)).chain(rooms);
+        let listed = files.map(|(file, is_room)| ListedAccount { host: host.clone(), file, is_room });
         self.accounts.extend(listed);
         Ok(())
     }
@@ -233,11 +252,16 @@ impl TransferSource for ProsodyFolder {
                 self.offline = None;
             }
             let Some(account) = self.accounts.pop() else { return Ok(None) };
+            let is_room = account.is_room;
             let account = match account.into_account() {
                 Ok(account) => account,
                 Err(report) => return Ok(Some(report)),
             };
             let mut records = AccountRecords { account: &account, records: &mut self.records };
+            if is_room {
+                records.read_room();
+                continue;
+            }
             records.read();
             self.offline = records.offline();
         }

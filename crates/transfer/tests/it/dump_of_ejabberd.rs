@@ -39,7 +39,9 @@ const RECORDS: &str = "{roster,{<<\"juliet\">>,<<\"capulet.lit\">>,{<<\"romeo\">
     {jid,<<\"juliet\">>,<<\"capulet.lit\">>,<<>>,<<\"juliet\">>,<<\"capulet.lit\">>,<<>>},
     {xmlel,<<\"message\">>,[{<<\"type\">>,<<\"chat\">>}],[{xmlel,<<\"body\">>,[],[{xmlcdata,<<\"one\">>}]}]}}.
 {last_activity,{<<\"juliet\">>,<<\"capulet.lit\">>},1600000000,<<\"gone\">>}.
-{muc_room,{<<\"room\">>,<<\"conference.capulet.lit\">>},[]}.
+{muc_room,{<<\"room\">>,<<\"conference.capulet.lit\">>},
+    [{title,<<\"The Lobby\">>},{affiliations,[{{<<\"juliet\">>,<<\"capulet.lit\">>,<<>>},{owner,<<>>}}]}]}.
+{muc_room,{<<\"room\">>,<<\"conference.montague.lit\">>},[]}.
 {session,{{1,2,3},<0.100.0>},{<<\"juliet\">>,<<\"capulet.lit\">>,<<\"x\">>},{<<\"juliet\">>,<<\"capulet.lit\">>},1,[]}.
 {vcard,{<<\"juliet\">>,<<\"capulet.lit\">>},Broken}.\n";
 
@@ -78,10 +80,13 @@ fn all_tables_of_accounts_are_read_in_any_order() {
             (1, 1, 1, 1),
             "{reports:?}"
         );
-        assert_eq!(counts.last_activities, 1);
+        assert_eq!((counts.last_activities, counts.rooms), (1, 1));
+        let room = jid::Jid::parse("room@conference.capulet.lit").unwrap();
+        let stored = block_on_ready(stores.rooms.load(room.as_ref())).unwrap().unwrap().record;
+        assert_eq!(stored.title, "The Lobby");
         for report in [
             "juliet@capulet.lit: 1 privacy rules do more than block an address",
-            "rooms are not implemented; 1 records",
+            "conference.montague.lit: 1 rooms: no host has its rooms at this address",
             "is not an Erlang term",
         ] {
             assert!(reports.iter().any(|found| found.contains(report)), "{report}: {reports:?}");

@@ -55,7 +55,7 @@ fn everything_with_a_place_is_taken_and_the_rest_is_reported() {
     assert_eq!((counts.accounts, counts.keys, counts.passwords), (5, [5, 0, 0], 0));
     assert_eq!((counts.contacts, counts.requests, counts.blocked), (4, 1, 2));
     assert_eq!((counts.private, counts.vcards), (3, 2));
-    assert_eq!((counts.offline, counts.last_activities), (2, 4));
+    assert_eq!((counts.offline, counts.last_activities, counts.rooms), (2, 4, 1));
     assert_eq!(
         reports,
         [
@@ -64,7 +64,6 @@ fn everything_with_a_place_is_taken_and_the_rest_is_reported() {
             "capulet.lit: configurations of PEP nodes are not implemented; 4 files in pep",
             "capulet.lit: PEP nodes are not implemented; 1 files in \
              pep_http%3a%2f%2fjabber%2eorg%2fprotocol%2ftune",
-            "rooms.capulet.lit: rooms are not implemented; 1 files in config",
             "romeo@capulet.lit: 1 bookmarks have extensions, for which private bookmarks have no place",
             "tybalt@capulet.lit: its owner has removed it, and Prosody would have deleted it later; it is imported as \
              disabled",

@@ -7,7 +7,7 @@ use base::{ManualClock, Secret};
 use jid::Jid;
 use sasl::Credentials;
 use store::conformance::block_on_ready;
-use store::{AccountSecrets, SearchableProfile, Stores};
+use store::{AccountSecrets, RoomRecord, SearchableProfile, Stores};
 use throng_transfer::{
     AccountLimits, ExportCounts, ExportDomain, ExportOptions, FeatureFormats, ImportCounts, ImportDomain,
     ImportError, ImportObserver, ImportOptions, SkippedData, TransferSource, export, import,
@@ -77,6 +77,7 @@ pub(crate) fn options(dry_run: bool) -> ImportOptions {
         dry_run,
         restart: false,
         now: NOW,
+        room_services: vec!["conference.capulet.lit".to_owned(), "rooms.capulet.lit".to_owned()],
         formats: FeatureFormats {
             private_prefix: PREFIX,
             private_key: |value| {
@@ -84,6 +85,12 @@ pub(crate) fn options(dry_run: bool) -> ImportOptions {
                 Ok(format!("{PREFIX}{}", text.split('>').next().unwrap_or_default()))
             },
             vcard: |card| Ok(Some((card.to_vec(), SearchableProfile::default(), None))),
+            room: |room| {
+                let title = room.config.iter().find(|(field, _)| *field == "muc#roomconfig_roomname");
+                let title = title.and_then(|(_, values)| values.first().cloned()).unwrap_or_default();
+                let state = format!("{room:?}").into_bytes();
+                Ok(RoomRecord { creator: room.jid.clone(), title, is_public: true, state })
+            },
         },
         derive: Box::new(|passwords: Vec<Secret>| {
             let derive = |password: Secret| {

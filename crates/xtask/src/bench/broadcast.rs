@@ -159,7 +159,7 @@ fn recipients(clients: &ClientOptions, sessions: usize) -> Result<LoadRun> {
 }
 
 /// Two further sessions, which send each other 200 messages a second in all until they are stopped.
-fn pair(clients: &ClientOptions, first: usize, count: usize) -> Result<LoadRun> {
+pub(super) fn pair(clients: &ClientOptions, first: usize, count: usize) -> Result<LoadRun> {
     let login = clients.login(clients.usual_mechanism());
     let body = format!(
         "[[phase]]\nconcurrency = 2\nusers = \"connections\"\n\n\

@@ -12,7 +12,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -91,12 +91,21 @@ impl ClientOptions {
 
     /// Starts a run of `plan`.
     pub(crate) fn start(&self, plan: &BenchPlan) -> Result<LoadRun> {
+        self.start_with(plan, &[])
+    }
+
+    /// Starts a run of `plan` whose report has the memory of the server as well.
+    pub(crate) fn start_monitored(&self, plan: &BenchPlan) -> Result<LoadRun> {
+        self.start_with(plan, &["--pid", &self.pid.to_string(), "--children"])
+    }
+
+    fn start_with(&self, plan: &BenchPlan, flags: &[&str]) -> Result<LoadRun> {
         let folder = BenchFolder::new(false)?;
         let file = folder.path().join("bench.toml");
         fs::write(&file, self.text(plan))?;
         let mut load = Command::new(&self.generator);
         load.arg("load").arg(&file).args(["--target", &self.address.to_string(), "--workers", "1"]);
-        load.args(["--quiet", "--plain", "--out"]).arg(folder.path().join("out"));
+        load.args(["--quiet", "--plain", "--out"]).arg(folder.path().join("out")).args(flags);
         load.arg("--salts").arg(folder.path().join("salts.json"));
         load.env("THRONG_LOAD_PASSWORD", &self.password);
         if self.address.ip().is_loopback() && self.address.is_ipv4() {
@@ -153,16 +162,28 @@ impl LoadRun {
     }
 
     /// Waits for the end of the run and reads what it measured.
-    pub(crate) fn finish(mut self) -> Result<MeasuredRun> {
+    pub(crate) fn finish(self) -> Result<MeasuredRun> {
+        let (status, log, run) = self.end()?;
+        ensure!(status.success(), "throng load ended with {status}: {log}");
+        run.check()?;
+        Ok(run)
+    }
+
+    /// The same with faults of the server, which are results of the run.
+    pub(crate) fn finish_with_faults(self) -> Result<MeasuredRun> {
+        Ok(self.end()?.2)
+    }
+
+    fn end(mut self) -> Result<(ExitStatus, String, MeasuredRun)> {
         let log = self.folder.path().join("load.log");
         let status = self.child.wait()?;
         // Work of the server after the last close counts as part of it.
         std::thread::sleep(Duration::from_millis(100));
         let cpu = self.timeline.finish()?;
         let database_cpu = self.database_timeline.map(CpuTimeline::finish).transpose()?;
-        ensure!(status.success(), "throng load ended with {status}: {}", log_tail(&log));
+        let log = log_tail(&log);
         let text = fs::read_to_string(self.folder.path().join("out/run.json"))
-            .context("throng load wrote no report")?;
+            .with_context(|| format!("throng load ended with {status} and wrote no report: {log}"))?;
         let salts = fs::read_to_string(self.folder.path().join("salts.json")).unwrap_or_default();
         let run = MeasuredRun {
             report: serde_json::from_str(&text)?,
@@ -170,8 +191,11 @@ impl LoadRun {
             cpu,
             database_cpu,
         };
-        run.check()?;
-        Ok(run)
+        ensure!(
+            run.started() > 0,
+            "the generator does not report when it began; give a newer one with --generator"
+        );
+        Ok((status, log, run))
     }
 }
 
@@ -192,10 +216,6 @@ impl MeasuredRun {
             let count = self.total(counter);
             ensure!(count == 0, "{counter}: {count}; {}", self.report["totals"]["errors"]);
         }
-        ensure!(
-            self.started() > 0,
-            "the generator does not report when it began; give a newer one with --generator"
-        );
         Ok(())
     }
 
@@ -228,6 +248,36 @@ impl MeasuredRun {
     /// Beginning of the run by the monotonic clock, microseconds.
     fn started(&self) -> u64 {
         self.report["about"]["started_monotonic"].as_u64().unwrap_or(0)
+    }
+
+    /// Highest value of a statistic of a timing among the seconds of another run, in milliseconds.
+    pub(crate) fn highest_ms_during(
+        &self,
+        timing: &str,
+        statistic: &str,
+        other: &MeasuredRun,
+        seconds: &Range<usize>,
+    ) -> f64 {
+        let at = |second: usize| other.started() + second as u64 * 1_000_000;
+        let (from, to) = (at(seconds.start), at(seconds.end));
+        let is_during = |second: &&Value| {
+            let begin = self.started() + second["at"].as_u64().unwrap_or(0) * 1_000_000;
+            begin + 1_000_000 > from && begin < to
+        };
+        let seconds = self.report["seconds"].as_array().into_iter().flatten().filter(is_during);
+        seconds.filter_map(|it| it["timings"][timing][statistic].as_f64()).fold(0.0, f64::max) / 1e3
+    }
+
+    /// Resident memory of the server in the last sample up to a second, in bytes. Only of a monitored run.
+    pub(crate) fn resident_at(&self, second: usize) -> Option<f64> {
+        let samples = self.report["server"].as_array()?;
+        let is_before = |sample: &&Value| sample["at"].as_u64().is_some_and(|at| at <= second as u64);
+        samples.iter().rev().find(is_before)?["rss"].as_f64()
+    }
+
+    /// All errors by kind, as JSON.
+    pub(crate) fn errors(&self) -> String {
+        self.report["totals"]["errors"].to_string()
     }
 
     /// Count in each second, from the first.

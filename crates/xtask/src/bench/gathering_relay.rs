@@ -5,7 +5,8 @@
 //! message to the buffer of its recipient, and writes every buffer once. There is no lock, no task, no allocation
 //! for a message and no fairness beyond the order of events. A presence with content is written to all other connections
 //! at once, one after the other; any other is dropped. Bytes that a socket does not take
-//! are kept without a bound.
+//! are kept without a bound. Rooms are those of `relay_rooms.rs`: the messages of a room that were read in a wake-up are
+//! written to each occupant with one write.
 //!
 //! # Pitfalls
 //!
@@ -20,6 +21,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
 use super::relay::{MAX_MESSAGE_BYTES, RelayLogin, attribute};
+use super::relay_rooms::{ROOM_MESSAGE, ROOM_PRESENCE, RelayRooms};
 
 const LISTENER: Token = Token(usize::MAX);
 const EVENTS: usize = 1_024;
@@ -39,8 +41,12 @@ struct Connection {
 enum Element<'a> {
     /// A message and the connection that it goes to.
     Message(&'a [u8], Option<usize>),
+    /// A message to all occupants of a room.
+    RoomMessage(&'a [u8]),
     /// A presence that goes to all other connections.
     Presence(&'a [u8]),
+    /// A presence that joins a room.
+    Join(&'a [u8]),
     Dropped(usize),
     /// A login or another request.
     Other,
@@ -58,6 +64,7 @@ pub(super) struct GatheringRelay {
     /// Full address to token.
     addresses: HashMap<Vec<u8>, usize>,
     dirty: Vec<usize>,
+    rooms: RelayRooms,
     scratch: Vec<u8>,
 }
 
@@ -78,6 +85,7 @@ impl GatheringRelay {
             connections: Vec::new(),
             addresses: HashMap::new(),
             dirty: Vec::new(),
+            rooms: RelayRooms::default(),
             scratch: vec![0; MAX_MESSAGE_BYTES],
         })
     }
@@ -106,6 +114,9 @@ impl GatheringRelay {
                     }
                 }
             }
+            let mut rooms = std::mem::take(&mut self.rooms);
+            rooms.flush(|token, bytes| self.write_now(token, bytes));
+            self.rooms = rooms;
             let mut dirty = std::mem::take(&mut self.dirty);
             for token in dirty.drain(..) {
                 self.write(token);
@@ -186,8 +197,20 @@ impl GatheringRelay {
                     }
                     at += message.len();
                 }
+                Element::RoomMessage(message) => {
+                    if let Some(Some(connection)) = self.connections.get(token) {
+                        self.rooms.message(message, connection.login.user());
+                    }
+                    at += message.len();
+                }
                 Element::Presence(presence) => {
                     self.broadcast(token, presence);
+                    at += presence.len();
+                }
+                Element::Join(presence) => {
+                    if let Some(answer) = self.rooms.join(token, presence) {
+                        self.append(token, &answer);
+                    }
                     at += presence.len();
                 }
                 Element::Dropped(length) => at += length,
@@ -211,16 +234,22 @@ impl GatheringRelay {
 
     fn broadcast(&mut self, sender: usize, bytes: &[u8]) {
         for token in 0..self.connections.len() {
-            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
-            if token == sender || !connection.login.is_bound() {
-                continue;
-            }
-            let written =
-                if connection.output.is_empty() { connection.stream.write(bytes).unwrap_or(0) } else { 0 };
-            if written < bytes.len() {
-                self.append(token, &bytes[written..]);
+            let Some(Some(connection)) = self.connections.get(token) else { continue };
+            if token != sender && connection.login.is_bound() {
+                self.write_now(token, bytes);
             }
         }
+    }
+
+    /// Writes immediately what the socket takes. `false` for a connection that is closed.
+    fn write_now(&mut self, token: usize, bytes: &[u8]) -> bool {
+        let Some(Some(connection)) = self.connections.get_mut(token) else { return false };
+        let written =
+            if connection.output.is_empty() { connection.stream.write(bytes).unwrap_or(0) } else { 0 };
+        if written < bytes.len() {
+            self.append(token, &bytes[written..]);
+        }
+        true
     }
 
     fn append(&mut self, token: usize, bytes: &[u8]) {
@@ -254,6 +283,9 @@ fn first_element<'a>(bytes: &'a [u8], addresses: &HashMap<Vec<u8>, usize>) -> El
             return Element::Incomplete;
         };
         let message = &bytes[..length];
+        if message.starts_with(ROOM_MESSAGE) {
+            return Element::RoomMessage(message);
+        }
         let to = attribute(message, &memmem::Finder::new(b"to='"));
         Element::Message(message, to.and_then(|to| addresses.get(to).copied()))
     } else if bytes.starts_with(b"<presence") {
@@ -262,7 +294,15 @@ fn first_element<'a>(bytes: &'a [u8], addresses: &HashMap<Vec<u8>, usize>) -> El
             return Element::Dropped(tag + 1);
         }
         let end = b"</presence>";
-        memmem::find(bytes, end).map_or(Element::Incomplete, |at| Element::Presence(&bytes[..at + end.len()]))
+        let Some(length) = memmem::find(bytes, end).map(|at| at + end.len()) else {
+            return Element::Incomplete;
+        };
+        let presence = &bytes[..length];
+        if presence.starts_with(ROOM_PRESENCE) {
+            Element::Join(presence)
+        } else {
+            Element::Presence(presence)
+        }
     } else if bytes.starts_with(b"</") {
         Element::End
     } else {
@@ -287,6 +327,10 @@ mod tests {
         let presence = "<presence><show/></presence>";
         assert_eq!(element(presence), Element::Presence(presence.as_bytes()));
         assert_eq!(element("<presence><show/>"), Element::Incomplete);
+        let join = "<presence to='r@c/n'><x xmlns='muc'/></presence>";
+        assert_eq!(element(join), Element::Join(join.as_bytes()));
+        let message = "<message type='groupchat' to='r@c' id='1'><body/></message>";
+        assert_eq!(element(message), Element::RoomMessage(message.as_bytes()));
         assert_eq!(element("</stream:stream>"), Element::End);
         assert_eq!(element("<iq>"), Element::Other);
     }

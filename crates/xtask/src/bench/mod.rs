@@ -26,8 +26,10 @@ pub(crate) mod peers;
 mod presence;
 pub(crate) mod process;
 pub(crate) mod relay;
+mod relay_rooms;
 pub(crate) mod report;
 mod resume;
+mod rooms;
 mod route;
 mod server_under_test;
 
@@ -73,6 +75,8 @@ enum BenchCommand {
     MillionSessions(million_sessions::MillionSessionsArgs),
     /// CPU of a broadcast to all sessions, and what it costs others.
     Broadcast(broadcast::BroadcastBenchArgs),
+    /// Rooms: joins and copies of messages, beside a loop that writes the same bytes, ejabberd and Prosody.
+    Muc(rooms::RoomBenchArgs),
     /// Throng beside ejabberd and Prosody: memory, logins, messages, presence.
     Peers(peers::compare::ComparisonArgs),
     /// The load generator beside Tsung 1.7, with the same scenario against ejabberd.
@@ -170,6 +174,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Storm(args) => cluster::storm::run(args, &mut report)?,
         BenchCommand::Directory(args) => directory::run(args, &mut report)?,
         BenchCommand::MillionSessions(args) => million_sessions::run(args, &mut report)?,
+        BenchCommand::Muc(args) => rooms::run(args, &mut report)?,
         BenchCommand::Peers(args) => return peers::compare::run(args),
         BenchCommand::Bosh(args) => peers::bosh::run(args, &mut report)?,
         BenchCommand::Load(args) => peers::load::run(args, &mut report)?,

@@ -204,6 +204,11 @@ impl RelayLogin {
         &self.address
     }
 
+    /// Name of the account.
+    pub(super) fn user(&self) -> &[u8] {
+        self.address.split(|byte| *byte == b'@').next().unwrap_or_default()
+    }
+
     pub(super) fn is_bound(&self) -> bool {
         self.address.contains(&b'/')
     }

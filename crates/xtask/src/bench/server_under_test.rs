@@ -65,7 +65,13 @@ impl BenchOptions {
         self.seconds.unwrap_or(if self.quick { usual.div_ceil(4) } else { usual }).max(1)
     }
 
-    fn clients(&self, pid: u32, address: SocketAddr, security: ClientSecurity) -> Result<ClientOptions> {
+    /// Clients of a server that listens on `address`.
+    pub(crate) fn clients(
+        &self,
+        pid: u32,
+        address: SocketAddr,
+        security: ClientSecurity,
+    ) -> Result<ClientOptions> {
         let generator = match (&self.generator, &self.server) {
             (Some(path), _) | (None, Some(path)) => absolute(path)?,
             (None, None) => super::build_server()?,
@@ -256,8 +262,8 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("there is no program {}", path.display()))
 }
 
-/// The server's program: the one given, or one that is built now.
-fn server_program(options: &BenchOptions) -> Result<PathBuf> {
+/// The server's program: the one given, or one that is built.
+pub(crate) fn server_program(options: &BenchOptions) -> Result<PathBuf> {
     options.server.as_deref().map_or_else(super::build_server, absolute)
 }
 

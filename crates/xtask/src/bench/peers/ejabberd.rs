@@ -28,8 +28,8 @@ use rustix::process::{Resource, getrlimit};
 
 use super::super::report::print_progress;
 use super::{
-    DOMAIN, ModuleSet, PasswordStorage, PeerOptions, PeerServer, check_installed, ejabberd_sql, empty_folder,
-    peers_file, run_to_end,
+    DOMAIN, ModuleSet, PasswordStorage, PeerOptions, PeerServer, RoomPresence, check_installed, ejabberd_sql,
+    empty_folder, peers_file, run_to_end,
 };
 
 /// Storage of ejabberd's tables, in the format of its own file (`ejabberd_mnesia:dump_schema/0`).
@@ -156,8 +156,9 @@ pub(super) fn configuration(wanted: &PeerOptions, address: SocketAddr) -> Result
             Some(_) => "  mod_stream_mgmt: {}\nshaper_rules:\n  max_user_offline_messages: 1000\n",
             None => "",
         };
+        let rooms = wanted.rooms.map(rooms).unwrap_or_default();
         let lines: String = modules.iter().map(|module| format!("  mod_{module}: {{}}\n")).collect();
-        format!("modules:\n{lines}{bosh}{acknowledged}")
+        format!("modules:\n{lines}{bosh}{rooms}{acknowledged}")
     };
     Ok(format!(
         "loglevel: warning\n\
@@ -192,6 +193,19 @@ pub(super) fn configuration(wanted: &PeerOptions, address: SocketAddr) -> Result
         ip = address.ip(),
         format = if wanted.passwords == PasswordStorage::Scram { "scram" } else { "plain" },
     ))
+}
+
+/// Rooms. By default ejabberd admits 200 occupants, and sends no presence in rooms of more than 1 000.
+fn rooms(presence: RoomPresence) -> String {
+    let broadcast = match presence {
+        RoomPresence::Standard => "[moderator, participant, visitor]",
+        RoomPresence::Reduced => "[]",
+    };
+    format!(
+        "  mod_muc:\n    host: conference.{DOMAIN}\n    max_users: 20000\n    max_users_presence: 20000\n    max_user_conferences: 1000\n\
+         \x20   min_message_interval: 0\n    room_shaper: none\n    user_message_shaper: none\n    user_presence_shaper: none\n\
+         \x20   default_room_options:\n      max_users: 20000\n      presence_broadcast: {broadcast}\n"
+    )
 }
 
 /// Copies a folder with its content.

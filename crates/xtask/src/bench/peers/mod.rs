@@ -115,6 +115,15 @@ pub(crate) enum PasswordStorage {
     Numbered,
 }
 
+/// Rooms of a server (XEP-0045), at `conference.localhost`, without limits of occupants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum RoomPresence {
+    /// Occupants receive the presence of everybody in the room.
+    Standard,
+    /// Occupants receive their own presence only.
+    Reduced,
+}
+
 /// Options of a server to start.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct PeerOptions {
@@ -148,6 +157,9 @@ pub(crate) struct PeerOptions {
     /// Enable BOSH (/http-bind) and WebSocket (/xmpp-websocket) too, on a port 1000 above.
     #[arg(long)]
     pub(crate) web: bool,
+    /// Enable rooms, with the presence of all or of nobody else.
+    #[arg(long, value_enum)]
+    pub(crate) rooms: Option<RoomPresence>,
     /// Offer STARTTLS; Throng only.
     #[arg(long)]
     pub(crate) offer_tls: bool,
@@ -170,6 +182,7 @@ impl PeerOptions {
             server: None,
             incremental: false,
             web: false,
+            rooms: None,
             offer_tls: false,
             database: None,
         }

@@ -26,7 +26,7 @@ use anyhow::{Context as _, Result};
 use ring::{digest, hmac, pbkdf2};
 
 use super::ring_roster::neighbours;
-use super::{DOMAIN, ModuleSet, PasswordStorage, PeerOptions, check_installed, empty_folder};
+use super::{DOMAIN, ModuleSet, PasswordStorage, PeerOptions, RoomPresence, check_installed, empty_folder};
 
 /// The same number of rounds as the other servers have; Prosody's own is 10 000.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
@@ -210,7 +210,8 @@ fn configuration(wanted: &PeerOptions, folder: &Path, data: &Path, address: Sock
          {web}\
          modules_enabled = {{ {modules}{over_http}}}\n\
          modules_disabled = {{ {off}}}\n\
-         VirtualHost \"{DOMAIN}\"\n",
+         VirtualHost \"{DOMAIN}\"\n{rooms}",
+        rooms = wanted.rooms.map(rooms).unwrap_or_default(),
         collector = if wanted.incremental { "incremental" } else { "generational" },
         modules = list(modules),
         over_http = list(over_http),
@@ -221,4 +222,15 @@ fn configuration(wanted: &PeerOptions, folder: &Path, data: &Path, address: Sock
         ip = address.ip(),
         port = address.port(),
     ))
+}
+
+/// Rooms. They are not locked when they are created; a client that does not wait for its configuration can enter.
+fn rooms(presence: RoomPresence) -> String {
+    let reduced = match presence {
+        RoomPresence::Standard => "",
+        RoomPresence::Reduced => {
+            "  muc_room_default_presence_broadcast = { visitor = false; participant = false; moderator = false }\n"
+        }
+    };
+    format!("Component \"conference.{DOMAIN}\" \"muc\"\n  muc_room_locking = false\n{reduced}")
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{DOMAIN, ModuleSet, PasswordStorage, PeerOptions, empty_folder, run_to_end};
+use super::{DOMAIN, ModuleSet, PasswordStorage, PeerOptions, RoomPresence, empty_folder, run_to_end};
 
 /// Writes configuration and accounts, and returns the command that runs the server.
 pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) -> Result<Command> {
@@ -38,6 +38,18 @@ pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) 
              [http.bosh]\nmax_inactivity_seconds = 30\n",
             super::web_address(address)
         ));
+    }
+    match wanted.rooms {
+        None => {}
+        // Rates: occupants of a closed loop send as fast as they can, which limits of the other servers allow.
+        Some(presence) => text.push_str(&format!(
+            "\n[limits]\nstanzas_per_second = 0\nbytes_per_second = 0\n\n\
+             [modules.muc]\nstanzas_per_second_per_sender = 0\noccupants = 20000\nrooms_per_user = 100000\npresence_occupants = {}\n",
+            match presence {
+                RoomPresence::Standard => 20_000,
+                RoomPresence::Reduced => 0,
+            }
+        )),
     }
     if wanted.form == ModuleSet::Stock {
         text.push_str("\n[modules]\n");

@@ -1,0 +1,63 @@
+//! What administrators of the node do to affiliations with commands.
+
+use jid::Jid;
+
+use super::{Room, RoomCtx};
+use crate::privileges::Affiliation;
+
+/// An affiliation of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListedAffiliation {
+    pub(crate) user: Jid,
+    pub(crate) affiliation: Affiliation,
+    pub(crate) nick: Option<Box<str>>,
+    pub(crate) reason: Option<Box<str>>,
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AffiliationOutcome {
+    Done,
+    NoRoom,
+    /// The room would have no owner.
+    LastOwner,
+    /// The lists have reached their maximum length.
+    Full,
+    /// The database failed.
+    NotStored,
+}
+
+impl Room {
+    /// All affiliations in the order of addresses.
+    pub(crate) fn affiliation_list(&self) -> Vec<ListedAffiliation> {
+        let listed = self.affiliations.iter().map(|(user, entry)| ListedAffiliation {
+            user: user.clone(),
+            affiliation: entry.affiliation,
+            nick: entry.nick.clone(),
+            reason: entry.reason.clone(),
+        });
+        listed.collect()
+    }
+
+    /// Sets an affiliation in the name of the service.
+    pub(crate) fn administer_affiliation(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        user: &Jid,
+        affiliation: Affiliation,
+    ) -> AffiliationOutcome {
+        let before = self.affiliations.of(user.as_ref());
+        let loses_owner = before == Affiliation::Owner && affiliation != Affiliation::Owner;
+        if loses_owner && self.affiliations.owners() == 1 {
+            return AffiliationOutcome::LastOwner;
+        }
+        let adds = affiliation != Affiliation::None && !self.affiliations.contains(user);
+        if self.check_affiliation_capacity(usize::from(adds)).is_err() {
+            return AffiliationOutcome::Full;
+        }
+        if before != affiliation {
+            self.change_affiliation(ctx, user, affiliation, None, None, None);
+        }
+        AffiliationOutcome::Done
+    }
+}
