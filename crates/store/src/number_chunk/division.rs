@@ -14,13 +14,16 @@ pub enum Growth {
 /// Divides ascending numbers, each once, into chunks. Two chunks never have numbers of the same block.
 pub fn divide(numbers: &[u32], growth: Growth) -> Vec<NumberChunk> {
     let mut chunks = Vec::new();
-    divide_into(numbers, growth, &mut chunks);
+    if !numbers.is_empty() {
+        divide_into(numbers, growth, &mut chunks);
+    }
     chunks
 }
 
 /// Octets of a chunk that are planned when a set is divided. The codes of equal parts differ a little.
 const PLANNED_OCTETS: usize = MAX_OCTETS - 60;
 
+/// Divides at least one number.
 fn divide_into(numbers: &[u32], growth: Growth, chunks: &mut Vec<NumberChunk>) {
     let whole = NumberChunk::encode(numbers);
     let octets = match &whole {

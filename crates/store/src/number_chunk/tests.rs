@@ -99,7 +99,7 @@ fn sets_are_divided_into_chunks_without_common_blocks() {
         assert!(chunks.iter().all(|chunk| chunk.as_bytes().len() <= MAX_OCTETS));
         assert!(chunks.windows(2).all(|two| two[0].last() / BLOCK < two[1].first() / BLOCK));
     }
-    assert!(divide(&[], Growth::Anywhere).is_empty());
+    assert!([Growth::Anywhere, Growth::AtEnd].into_iter().all(|growth| divide(&[], growth).is_empty()));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn exercise(chunk: &NumberChunk, random: &mut Random) {
 fn octets_made_on_purpose_neither_panic_nor_decode_without_end() {
     let mut random = Random(7);
     let mut valid = 0;
-    for round in 0..200_000u64 {
+    for round in 0..50_000u64 {
         let form = u8::try_from(1 + random.below(3)).unwrap();
         let mut summed = Vec::new();
         let count = 1 + random.number(if round % 3 == 0 { 1 << 32 } else { 40 } - 1);
@@ -211,13 +211,13 @@ fn octets_made_on_purpose_neither_panic_nor_decode_without_end() {
             exercise(&chunk, &mut random);
         }
     }
-    assert!(valid > 500, "{valid}");
+    assert!(valid > 100, "{valid}");
 }
 
 #[test]
 fn random_octets_are_no_chunk() {
     let mut random = Random(8);
-    for _ in 0..100_000 {
+    for _ in 0..20_000 {
         let bytes: Vec<u8> = (0..random.below(80)).map(|_| random.next() as u8).collect();
         if let Ok(chunk) = NumberChunk::parse(&bytes) {
             exercise(&chunk, &mut random);

@@ -87,14 +87,14 @@ struct SetPosition {
     limit: u32,
 }
 
-async fn page(conn: &mut DbConnection, at: SetPosition) -> Result<Vec<u32>, StoreError> {
+/// Members of a set.
+async fn members(conn: &mut DbConnection, at: SetPosition) -> Result<Vec<u32>, StoreError> {
     let (mut members, limit) = (Vec::new(), at.limit as usize);
     let mut after = at.after;
     while members.len() < limit {
-        // The members of a chunk are seldom fewer than that.
+        // A chunk has seldom fewer members.
         let chunks = u32::try_from((limit - members.len()) / 256).unwrap_or(u32::MAX).min(31) + 1;
-        let position = SetPosition { after, limit: chunks, ..at };
-        let found = chunk_table::read(conn, position).await?;
+        let found = chunk_table::read(conn, SetPosition { after, limit: chunks, ..at }).await?;
         let Some(last) = found.last() else { break };
         for chunk in &found {
             chunk.decode_after(after, limit - members.len(), &mut members);
@@ -104,6 +104,7 @@ async fn page(conn: &mut DbConnection, at: SetPosition) -> Result<Vec<u32>, Stor
     Ok(members)
 }
 
+/// Removes some subscriptions of a set; returns how many. None: the set is empty.
 async fn remove_some(
     conn: &mut DbConnection,
     side: SubscriptionSide,
@@ -125,8 +126,8 @@ async fn remove_some(
 }
 
 impl SqlStores {
-    fn page(&self, at: SetPosition) -> StoreFuture<'_, Vec<u32>> {
-        self.read(at, |conn, at| Box::pin(page(conn, *at)))
+    fn read_members(&self, at: SetPosition) -> StoreFuture<'_, Vec<u32>> {
+        self.read(at, |conn, at| Box::pin(members(conn, *at)))
     }
 
     /// Removes a set in steps.
@@ -148,7 +149,7 @@ impl SqlStores {
         })
     }
 
-    fn count_members(&self, side: SubscriptionSide, number: u32) -> StoreFuture<'_, u64> {
+    fn count_set(&self, side: SubscriptionSide, number: u32) -> StoreFuture<'_, u64> {
         self.read((side, number), |conn, (side, number)| Box::pin(chunk_table::count(conn, *side, *number)))
     }
 }
@@ -183,11 +184,11 @@ impl SubscriptionSets for SqlStores {
     }
 
     fn count_subscribers(&self, node: NodeNumber) -> StoreFuture<'_, u64> {
-        self.count_members(SubscriptionSide::Subscribers, node.0)
+        self.count_set(SubscriptionSide::Subscribers, node.0)
     }
 
     fn count_nodes(&self, subscriber: AddressId) -> StoreFuture<'_, u64> {
-        self.count_members(SubscriptionSide::Nodes, subscriber.get())
+        self.count_set(SubscriptionSide::Nodes, subscriber.get())
     }
 
     fn subscribers(
@@ -197,7 +198,7 @@ impl SubscriptionSets for SqlStores {
         limit: u32,
     ) -> StoreFuture<'_, Vec<AddressId>> {
         let (side, after) = (SubscriptionSide::Subscribers, after.map(AddressId::get));
-        let page = self.page(SetPosition { side, number: node.0, after, limit });
+        let page = self.read_members(SetPosition { side, number: node.0, after, limit });
         Box::pin(async move {
             let zero =
                 || StoreError::new(StoreErrorKind::Corrupt, "a subscriber of a node has the number 0");
@@ -212,7 +213,7 @@ impl SubscriptionSets for SqlStores {
         limit: u32,
     ) -> StoreFuture<'_, Vec<NodeNumber>> {
         let (side, after) = (SubscriptionSide::Nodes, after.map(|after| after.0));
-        let page = self.page(SetPosition { side, number: subscriber.get(), after, limit });
+        let page = self.read_members(SetPosition { side, number: subscriber.get(), after, limit });
         Box::pin(async move { Ok(page.await?.into_iter().map(NodeNumber).collect()) })
     }
 
