@@ -69,6 +69,7 @@ pub mod rooms;
 pub mod roster;
 pub mod separate_auth;
 pub mod server_kv;
+pub mod subscriber_cache;
 pub mod subscription_bulk;
 pub mod subscription_sets;
 pub mod tokens;

@@ -29,6 +29,7 @@ mod runs;
 mod tests;
 
 use std::fmt;
+use std::sync::Arc;
 
 use elias_fano::{EliasFano, Layout};
 
@@ -84,10 +85,10 @@ impl Form {
     }
 }
 
-/// At least one and at most [`MAX_MEMBERS`] ascending numbers.
+/// At least one and at most [`MAX_MEMBERS`] ascending numbers. Cloning copies a reference count.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NumberChunk {
-    bytes: Box<[u8]>,
+    bytes: Arc<[u8]>,
     form: Form,
     count: u32,
     first: u32,
