@@ -194,10 +194,7 @@ fn ten_nodes_that_start_together_migrate_once() {
         assert_eq!(inspect(&url, None).await.unwrap(), DatabaseState::Missing);
         let nodes = join_all((0..10).map(|_| open(&url)).collect()).await;
         let state = inspect(&url, None).await.unwrap();
-        assert!(
-            matches!(state, DatabaseState::Schema { version, newest } if version == newest),
-            "{state:?}"
-        );
+        assert!(matches!(state, DatabaseState::Schema { version, newest } if version == newest), "{state:?}");
         let ann = account(&nodes[0].stores(), "ann").await;
         for node in &nodes {
             let found = node.stores().accounts.get(jid("ann@example.org").as_ref()).await.unwrap().unwrap();

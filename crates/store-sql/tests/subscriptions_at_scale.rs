@@ -151,7 +151,8 @@ async fn changes(stores: &Stores, bulk: &BulkSubscriptions) -> (f64, f64) {
 fn intersection() {
     let numbers: Vec<u32> = (0..1_000_000).map(|n| n * 3 + random(u64::from(n), 3)).collect();
     let chunks = divide(&numbers, Growth::Anywhere);
-    let mut online: Vec<u32> = (0..ONLINE).map(|n| numbers[random(u64::from(n), 1_000_000) as usize]).collect();
+    let mut online: Vec<u32> =
+        (0..ONLINE).map(|n| numbers[random(u64::from(n), 1_000_000) as usize]).collect();
     online.extend((0..ONLINE).map(|n| random(!u64::from(n), 3_000_000)));
     online.sort_unstable();
     online.dedup();

@@ -237,7 +237,8 @@ async fn random_changes_are_those_of_a_model(f: Fixture) {
     let mut model: BTreeMap<(u32, u32), ()> = BTreeMap::new();
     let mut state = 9;
     for round in 0..600 {
-        let (node, subscriber) = (random(&mut state, 6), 1 + random(&mut state, 3) * 300 + random(&mut state, 4));
+        let (node, subscriber) =
+            (random(&mut state, 6), 1 + random(&mut state, 3) * 300 + random(&mut state, 4));
         match random(&mut state, 20) {
             0 => {
                 let removed = sets.remove_node(NodeNumber(node)).await.unwrap();
@@ -336,7 +337,8 @@ async fn sets_that_do_not_ascend_are_refused(f: Fixture) {
 
 async fn bulk_adds_both_sides(f: Fixture) {
     f.stores.subscription_sets.subscribe(NodeNumber(3), id(50)).await.unwrap();
-    let bulk = BulkSubscriptions { first_node: 2, nodes: 40, first_subscriber: 11, subscribers: 500, each: 60 };
+    let bulk =
+        BulkSubscriptions { first_node: 2, nodes: 40, first_subscriber: 11, subscribers: 500, each: 60 };
     let mut reports = 0;
     // So little memory that there are several passes.
     let total = add_bulk(&f.stores, &bulk, 4 * 700, &mut |_| reports += 1).await.unwrap();

@@ -35,7 +35,12 @@ impl SubscriptionEntries {
     }
 
     /// Members of a set above a number.
-    fn after(&self, side: SubscriptionSide, number: u32, after: Option<u32>) -> impl Iterator<Item = u32> + '_ {
+    fn after(
+        &self,
+        side: SubscriptionSide,
+        number: u32,
+        after: Option<u32>,
+    ) -> impl Iterator<Item = u32> + '_ {
         let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
         let set = self.side(side).get(&number).into_iter();
         set.flat_map(move |set| set.range((begin, Bound::Unbounded)).copied())

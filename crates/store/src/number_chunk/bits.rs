@@ -108,7 +108,9 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_they_were_written() {
-        for number in [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 268_435_455, 268_435_456, u32::MAX] {
+        for number in
+            [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 268_435_455, 268_435_456, u32::MAX]
+        {
             let mut bytes = Vec::new();
             push_number(&mut bytes, number);
             assert_eq!(bytes.len(), number_octets(number));

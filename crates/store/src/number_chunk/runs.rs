@@ -68,6 +68,7 @@ pub(super) fn is_consistent(code: &[u8], count: u64, span: u32) -> bool {
         last = start + u64::from(length) - 1;
         found += 1;
     });
-    let is_complete = code.last().is_some_and(|octet| octet & 0x80 == 0) && numbers == found * 2 - found.min(1);
+    let is_complete =
+        code.last().is_some_and(|octet| octet & 0x80 == 0) && numbers == found * 2 - found.min(1);
     is_complete && total == count && last == u64::from(span)
 }

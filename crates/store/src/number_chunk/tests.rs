@@ -124,12 +124,17 @@ fn changes_of_a_chunk_are_those_of_a_set() {
         let changes: std::collections::BTreeMap<u32, bool> = (0..random.below(50))
             .map(|_| {
                 let known = numbers[usize::try_from(random.below(numbers.len() as u64)).unwrap()];
-                let number = if random.below(2) == 0 { known } else { known.saturating_add(random.number(9)) };
+                let number =
+                    if random.below(2) == 0 { known } else { known.saturating_add(random.number(9)) };
                 (number, random.below(2) == 0)
             })
             .collect();
         for (number, is_added) in &changes {
-            if *is_added { model.insert(*number) } else { model.remove(number) };
+            if *is_added {
+                model.insert(*number)
+            } else {
+                model.remove(number)
+            };
         }
         let changes: Vec<(u32, bool)> = changes.into_iter().collect();
         assert_eq!(changed(chunk.as_ref(), &changes).0, vec(&model));
@@ -177,7 +182,8 @@ fn every_damaged_bit_and_missing_octet_is_an_error() {
 fn exercise(chunk: &NumberChunk, random: &mut Random) {
     let numbers = chunk.to_vec();
     assert!(numbers.len() <= MAX_MEMBERS as usize);
-    let mut wanted: Vec<u32> = (0..50).map(|_| chunk.first().saturating_add(random.number(1 << 20))).collect();
+    let mut wanted: Vec<u32> =
+        (0..50).map(|_| chunk.first().saturating_add(random.number(1 << 20))).collect();
     wanted.extend([chunk.first(), chunk.last()]);
     wanted.sort_unstable();
     let mut found = Vec::new();

@@ -60,7 +60,10 @@ struct PairState {
 }
 
 /// Changes subscriptions for many callers, in their order: each sees the results of those before it.
-async fn change_many(conn: &mut DbConnection, requests: &mut [SubscriptionRequest]) -> Result<(), StoreError> {
+async fn change_many(
+    conn: &mut DbConnection,
+    requests: &mut [SubscriptionRequest],
+) -> Result<(), StoreError> {
     lock(conn).await?;
     let side = SubscriptionSide::Subscribers;
     let pairs = requests.iter().flat_map(|request| request.pairs.iter().copied());

@@ -35,8 +35,7 @@ impl ChunkStatements {
             last: d.sql(&format!("{columns} BETWEEN ? AND ? ORDER BY id DESC LIMIT 1")),
             first: d.sql(&format!("{columns} BETWEEN ? AND ? ORDER BY id LIMIT ?")),
             any: d.sql(&format!("SELECT id FROM {table} WHERE id BETWEEN ? AND ? ORDER BY id LIMIT 1")),
-            count: d
-                .sql(&format!("SELECT {} FROM {table} WHERE id BETWEEN ? AND ?", d.sum("members"))),
+            count: d.sql(&format!("SELECT {} FROM {table} WHERE id BETWEEN ? AND ?", d.sum("members"))),
             covering: SizedStatement::new(|n| {
                 let one = format!("SELECT max(id) FROM {table} WHERE id BETWEEN ? AND ?");
                 d.sql(&vec![one; n].join(" UNION ALL "))
@@ -90,12 +89,19 @@ pub(super) async fn covering(
     row.as_ref().map(chunk).transpose()
 }
 
+/// Chunks that were read.
+pub(super) struct ChunkPage {
+    pub(super) chunks: Vec<NumberChunk>,
+    /// The set has no more.
+    pub(super) is_last: bool,
+}
+
 /// Chunks of a set with the members above a number.
-pub(super) async fn read(conn: &mut DbConnection, at: SetPosition) -> Result<Vec<NumberChunk>, StoreError> {
+pub(super) async fn read(conn: &mut DbConnection, at: SetPosition) -> Result<ChunkPage, StoreError> {
     let SetPosition { side, number: set, after, limit } = at;
     let (mut chunks, mut begin) = (Vec::new(), *keys_of(set).start());
     if let Some(after) = after {
-        let Some(next) = after.checked_add(1) else { return Ok(chunks) };
+        let Some(next) = after.checked_add(1) else { return Ok(ChunkPage { chunks, is_last: true }) };
         match covering(conn, side, set, next).await? {
             None => begin = key(set, next),
             Some((id, chunk)) => {
@@ -104,21 +110,28 @@ pub(super) async fn read(conn: &mut DbConnection, at: SetPosition) -> Result<Vec
             }
         }
     }
-    let left = u64::from(limit).saturating_sub(chunks.len() as u64);
-    if left > 0 && begin <= *keys_of(set).end() {
-        let context = conn.context.clone();
+    let context = conn.context.clone();
+    let sql = &context.sql.subscription_sets.side(side).first;
+    loop {
+        let left = u64::from(limit).saturating_sub(chunks.len() as u64);
+        if left == 0 || begin > *keys_of(set).end() {
+            return Ok(ChunkPage { chunks, is_last: left > 0 });
+        }
         let args = [Arg::number(begin), Arg::number(*keys_of(set).end()), Arg::number(left)];
-        for row in conn.fetch_all(&context.sql.subscription_sets.side(side).first, &args).await? {
-            let (_, chunk) = chunk(&row)?;
-            // Between the two statements the first chunk may have been divided.
+        let rows = conn.fetch_all(sql, &args).await?;
+        for row in &rows {
+            let (id, chunk) = chunk(row)?;
+            begin = id + 1;
+            // Since the first statement the chunk before may have been divided.
             chunks.extend(match after {
                 Some(after) => above(chunk, after),
                 None => Some(chunk),
             });
         }
+        if (rows.len() as u64) < left {
+            return Ok(ChunkPage { chunks, is_last: true });
+        }
     }
-    chunks.truncate(limit as usize);
-    Ok(chunks)
 }
 
 /// The members of a chunk above a number.

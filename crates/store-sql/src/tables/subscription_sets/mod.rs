@@ -94,12 +94,14 @@ async fn members(conn: &mut DbConnection, at: SetPosition) -> Result<Vec<u32>, S
     while members.len() < limit {
         // A chunk has seldom fewer members.
         let chunks = u32::try_from((limit - members.len()) / 256).unwrap_or(u32::MAX).min(31) + 1;
-        let found = chunk_table::read(conn, SetPosition { after, limit: chunks, ..at }).await?;
-        let Some(last) = found.last() else { break };
-        for chunk in &found {
+        let page = chunk_table::read(conn, SetPosition { after, limit: chunks, ..at }).await?;
+        for chunk in &page.chunks {
             chunk.decode_after(after, limit - members.len(), &mut members);
         }
-        after = Some(last.last());
+        match page.chunks.last() {
+            Some(last) if !page.is_last => after = Some(last.last()),
+            _ => break,
+        }
     }
     Ok(members)
 }
@@ -113,7 +115,7 @@ async fn remove_some(
     lock(conn).await?;
     let position = SetPosition { side, number, after: None, limit: 1 };
     let mut members = Vec::new();
-    for chunk in chunk_table::read(conn, position).await? {
+    for chunk in chunk_table::read(conn, position).await?.chunks {
         chunk.decode_after(None, REMOVED_AT_ONCE, &mut members);
     }
     let of_set: Vec<(u32, u32, bool)> = members.iter().map(|member| (number, *member, false)).collect();
@@ -200,8 +202,7 @@ impl SubscriptionSets for SqlStores {
         let (side, after) = (SubscriptionSide::Subscribers, after.map(AddressId::get));
         let page = self.read_members(SetPosition { side, number: node.0, after, limit });
         Box::pin(async move {
-            let zero =
-                || StoreError::new(StoreErrorKind::Corrupt, "a subscriber of a node has the number 0");
+            let zero = || StoreError::new(StoreErrorKind::Corrupt, "a subscriber of a node has the number 0");
             page.await?.into_iter().map(|number| AddressId::new(number).ok_or_else(zero)).collect()
         })
     }
@@ -225,7 +226,7 @@ impl SubscriptionSets for SqlStores {
     ) -> StoreFuture<'_, Vec<NumberChunk>> {
         let (side, after) = (SubscriptionSide::Subscribers, after.map(AddressId::get));
         self.read(SetPosition { side, number: node.0, after, limit }, |conn, at| {
-            Box::pin(chunk_table::read(conn, *at))
+            Box::pin(async move { Ok(chunk_table::read(conn, *at).await?.chunks) })
         })
     }
 
