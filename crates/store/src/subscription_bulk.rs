@@ -91,7 +91,7 @@ impl BulkSubscriptions {
     #[inline]
     fn chosen(&self, node: u32, part: u32, (begin, end): (u32, u32)) -> u32 {
         let random = mixed(u64::from(node) << 32 | u64::from(part)) >> 32;
-        begin + u32::try_from(random * u64::from(end - begin) >> 32).unwrap_or(0)
+        begin + u32::try_from((random * u64::from(end - begin)) >> 32).unwrap_or(0)
     }
 
     /// Subscribers of a node, in ascending order.

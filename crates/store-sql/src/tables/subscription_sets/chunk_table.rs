@@ -37,7 +37,10 @@ impl ChunkStatements {
             any: d.sql(&format!("SELECT id FROM {table} WHERE id BETWEEN ? AND ? ORDER BY id LIMIT 1")),
             count: d.sql(&format!("SELECT {} FROM {table} WHERE id BETWEEN ? AND ?", d.sum("members"))),
             covering: SizedStatement::new(|n| {
-                let one = format!("SELECT max(id) FROM {table} WHERE id BETWEEN ? AND ?");
+                // With `max(id)` PostgreSQL would read the whole range while the table is small.
+                let one = format!(
+                    "SELECT id FROM (SELECT id FROM {table} WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1) AS found"
+                );
                 d.sql(&vec![one; n].join(" UNION ALL "))
             }),
             fetch: SizedStatement::new(|n| d.sql(&format!("{columns} IN ({})", placeholders(n)))),
@@ -178,7 +181,7 @@ impl LoadedChunks {
             .collect();
         let mut keys = BTreeSet::new();
         for row in conn.fetch_pairs(&sql.covering, &ranges).await? {
-            keys.extend(row.optional_number(0)?);
+            keys.insert(row.number(0)?);
         }
         let keys: Vec<Arg<'_>> = keys.into_iter().map(Arg::number).collect();
         let rows = conn.fetch_in(&sql.fetch, &keys).await?;
