@@ -46,6 +46,12 @@ CREATE TABLE last_seen (
     status TEXT
 ) STRICT;
 
+CREATE TABLE node_chunk (
+    id      INTEGER PRIMARY KEY,
+    members INTEGER NOT NULL,
+    numbers BLOB NOT NULL
+) STRICT;
+
 CREATE TABLE "offline" (
     owner     INTEGER NOT NULL,
     seq       INTEGER NOT NULL,
@@ -108,6 +114,12 @@ CREATE TABLE setting (
     name  TEXT NOT NULL PRIMARY KEY,
     value BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE subscriber_chunk (
+    id      INTEGER PRIMARY KEY,
+    members INTEGER NOT NULL,
+    numbers BLOB NOT NULL
+) STRICT;
 
 CREATE TABLE throng_schema (version INTEGER PRIMARY KEY, name TEXT NOT NULL, at BIGINT NOT NULL);
 

@@ -85,6 +85,7 @@ async fn plans(conn: &mut PgConnection, sql: &Statements, max_values: usize) -> 
         ("logins", sql.logins.all()),
         ("offline", sql.offline.all()),
         ("roster", sql.roster.all()),
+        ("subscription_sets", sql.subscription_sets.all()),
         ("tokens", sql.tokens.all()),
         ("vcards", sql.vcards.all()),
     ];

@@ -44,6 +44,8 @@ macro_rules! storage_needs {
             last_seen in last_seen: LastSeen;
             /// Persistent rooms.
             rooms in rooms: Rooms;
+            /// Plain subscriptions of PubSub nodes.
+            subscription_sets in subscription_sets: SubscriptionSets;
         }
     };
 }
@@ -59,6 +61,7 @@ pub mod last_seen;
 pub mod lease;
 pub mod logins;
 pub mod memory;
+pub mod number_chunk;
 pub mod observed;
 pub mod offline;
 mod page;
@@ -66,6 +69,9 @@ pub mod rooms;
 pub mod roster;
 pub mod separate_auth;
 pub mod server_kv;
+pub mod subscriber_cache;
+pub mod subscription_bulk;
+pub mod subscription_sets;
 pub mod tokens;
 pub mod user_search;
 pub mod vcards;
@@ -89,6 +95,7 @@ pub use roster::{
     RosterUpdateFn, RosterUpdateOutcome, Subscription,
 };
 pub use server_kv::ServerKv;
+pub use subscription_sets::{NodeNumber, SubscriptionSets, SubscriptionSide};
 pub use tokens::{LoginTokens, TokensUpdateFn, TokensUpdateOutcome};
 pub use user_search::{FoundUser, SearchPageRequest, Seek, UserQuery, UserSearch, UserSearchPage};
 pub use vcards::{PhotoHash, SearchableProfile, Vcards};

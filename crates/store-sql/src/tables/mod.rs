@@ -10,6 +10,7 @@ pub(crate) mod offline;
 pub(crate) mod rooms;
 pub(crate) mod roster;
 pub(crate) mod server_kv;
+pub(crate) mod subscription_sets;
 pub(crate) mod tokens;
 pub(crate) mod user_search;
 pub(crate) mod vcards;
@@ -67,6 +68,7 @@ tables! {
     rooms: RoomStatements,
     roster: RosterStatements,
     server_kv: ServerKvStatements,
+    subscription_sets: SubscriptionStatements,
     tokens: TokenStatements,
     user_search: UserSearchStatements,
     vcards: VcardStatements,

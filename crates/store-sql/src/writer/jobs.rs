@@ -18,6 +18,7 @@ use crate::dialect::DbConnection;
 use crate::error;
 use crate::tables::offline::{self, RemovalRequest};
 use crate::tables::roster;
+use crate::tables::subscription_sets::SubscriptionRequest;
 use crate::tables::tokens::TokensRequest;
 
 /// Result of a job: it may be committed together with the others, or not.
@@ -93,6 +94,10 @@ pub(super) fn merge(requests: impl Iterator<Item = WriteRequest>) -> MergedReque
                 weights.push(weight);
                 groups.tokens.push(*update);
             }
+            WriteRequest::Subscriptions(change, weight) => {
+                weights.push(weight);
+                groups.subscriptions.push(change);
+            }
             WriteRequest::Call(job, weight) => {
                 weights.push(weight);
                 groups.finish(&mut jobs);
@@ -112,6 +117,7 @@ struct RequestGroups {
     rosters: Vec<RosterRequest>,
     tokens: Vec<TokensRequest>,
     removals: Vec<RemovalRequest>,
+    subscriptions: Vec<SubscriptionRequest>,
     /// Owners of the messages to append.
     appended: HashSet<AddressId>,
     /// Owners of the messages to remove.
@@ -121,13 +127,14 @@ struct RequestGroups {
 impl RequestGroups {
     /// Makes a job of each kind.
     fn finish(&mut self, jobs: &mut Vec<Box<dyn WriteJob>>) {
-        let RequestGroups { appends, rosters, tokens, removals, .. } = std::mem::take(self);
+        let RequestGroups { appends, rosters, tokens, removals, subscriptions, .. } = std::mem::take(self);
         if !appends.is_empty() {
             jobs.push(Box::new(AppendJob::new(appends)));
         }
         push_merged(jobs, rosters);
         push_merged(jobs, tokens);
         push_merged(jobs, removals);
+        push_merged(jobs, subscriptions);
     }
 }
 

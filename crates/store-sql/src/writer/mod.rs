@@ -41,6 +41,7 @@ use crate::context::SqlContext;
 use crate::dialect::{ConnectionPool, DbConnection};
 use crate::error;
 use crate::tables::offline::RemovalRequest;
+use crate::tables::subscription_sets::SubscriptionRequest;
 use crate::tables::tokens::TokensRequest;
 
 /// The work of a read on the connection. It runs again when its connection is lost.
@@ -131,6 +132,7 @@ pub(crate) enum WriteRequest {
     Roster(Box<RosterRequest>, QueuedBytes),
     Tokens(Box<TokensRequest>, QueuedBytes),
     Removal(RemovalRequest, QueuedBytes),
+    Subscriptions(SubscriptionRequest, QueuedBytes),
     Close(oneshot::Sender<()>),
 }
 
@@ -265,6 +267,21 @@ impl TransactionWriter {
         let queued = self
             .reserve_bytes(64)
             .and_then(|weight| self.push(&Owner::Id(owner), WriteRequest::Removal(removal, weight)));
+        self.wait(queued, wait)
+    }
+
+    /// Adds or removes subscriptions, as numbers of node and subscriber; returns how many were changed.
+    pub(crate) fn change_subscriptions(
+        &self,
+        pairs: Vec<(u32, u32)>,
+        is_added: bool,
+    ) -> StoreFuture<'_, u64> {
+        let (answer, wait) = ReplySender::new();
+        let bytes = 64 + pairs.len() * 8;
+        let change = SubscriptionRequest::new(pairs, is_added, PendingReply::new(answer));
+        let queued = self
+            .reserve_bytes(bytes)
+            .and_then(|weight| self.push(&Owner::None, WriteRequest::Subscriptions(change, weight)));
         self.wait(queued, wait)
     }
 

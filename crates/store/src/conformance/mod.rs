@@ -83,6 +83,7 @@ mod offline;
 mod rooms;
 mod roster;
 mod server_kv;
+mod subscription_sets;
 mod tokens;
 mod user_search;
 mod vcards;

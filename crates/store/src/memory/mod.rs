@@ -18,6 +18,7 @@ mod offline;
 mod rooms;
 mod roster;
 mod server_kv;
+mod subscription_sets;
 mod tokens;
 mod user_search;
 mod vcards;
@@ -54,6 +55,7 @@ struct MemoryState {
     accounts: BTreeMap<AddressId, AccountEntry>,
     server_kv: HashMap<Box<str>, Vec<u8>>,
     rooms: rooms::RoomEntries,
+    subscriptions: subscription_sets::SubscriptionEntries,
 }
 
 struct AccountEntry {

@@ -28,11 +28,17 @@ pub(super) struct MeasuringTest<'a> {
 impl MeasuringTest<'_> {
     /// Builds and runs the test.
     pub(super) fn run(&self) -> Result<Vec<Figure>> {
+        self.run_with(&[])
+    }
+
+    /// The same with environment variables.
+    pub(super) fn run_with(&self, environment: &[(&str, String)]) -> Result<Vec<Figure>> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut test = Command::new(cargo);
         test.args(["test", "--quiet", "--profile", self.profile, "--package", self.package])
             .args(self.target)
             .args(["--", "--ignored", "--nocapture", "--exact", self.name])
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .current_dir(crate::tidy::root())
             .stdin(Stdio::null())
             .stdout(Stdio::piped());

@@ -32,6 +32,7 @@ mod resume;
 mod rooms;
 mod route;
 mod server_under_test;
+mod subscriptions;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -71,6 +72,8 @@ enum BenchCommand {
     Storm(cluster::storm::StormArgs),
     /// Memory, look-ups, snapshots and changes of the cluster's directory with ten million claims.
     Directory(directory::DirectoryBenchArgs),
+    /// Plain subscriptions of PubSub nodes: octets on the disk, pages, changes a second.
+    Subscriptions(subscriptions::SubscriptionBenchArgs),
     /// Memory of a million sessions in one process, and the cost of presence, messages and a broadcast.
     MillionSessions(million_sessions::MillionSessionsArgs),
     /// CPU of a broadcast to all sessions, and what it costs others.
@@ -102,6 +105,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
             | BenchCommand::HalfMillion(_)
             | BenchCommand::Storm(_)
             | BenchCommand::Directory(_)
+            | BenchCommand::Subscriptions(_)
             | BenchCommand::MillionSessions(_)
     );
     let result = if is_dist() || foreign { run_bench(&args.bench) } else { rerun_optimised() };
@@ -173,6 +177,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::HalfMillion(args) => cluster::half_million::run(args, &mut report)?,
         BenchCommand::Storm(args) => cluster::storm::run(args, &mut report)?,
         BenchCommand::Directory(args) => directory::run(args, &mut report)?,
+        BenchCommand::Subscriptions(args) => subscriptions::run(args, &mut report)?,
         BenchCommand::MillionSessions(args) => million_sessions::run(args, &mut report)?,
         BenchCommand::Muc(args) => rooms::run(args, &mut report)?,
         BenchCommand::Peers(args) => return peers::compare::run(args),

@@ -1,0 +1,2 @@
+-- Keeps the number of a migration that is made elsewhere. Removed when both are merged.
+SELECT 1;
