@@ -7,7 +7,6 @@
 //!
 //! Every occupant must see the same order, so nothing of a room is sent from outside its task.
 
-mod answer_channel;
 mod commands;
 mod options;
 mod privileges;

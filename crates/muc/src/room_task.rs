@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use base::lock::LeafRwLock;
 use base::spawn::BoxFuture;
 use jid::Jid;
+use queues::answer_channel::AnswerSender;
 use queues::serial_task::{SerialState, SerialTasks};
 use ring::hmac;
 use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
@@ -19,7 +20,6 @@ use throng_core::session::flags;
 use throng_core::{Effects, Node, SharedStanza};
 use xml::Ns;
 
-use crate::answer_channel::AnswerSender;
 use crate::options::{CreationAccess, ServiceOptions};
 use crate::room::{
     DestroyNotice, Room, RoomCtx, RoomRequest, RoomState, UndeliveredReport, not_in_room, send_error,

@@ -262,8 +262,14 @@ impl PeerRouting for PeerRouter {
         self.on(node).send_notice(host, name, content);
     }
 
-    fn forward_service_stanza(&self, node: &Arc<Node>, stanza: &SharedStanza, to: JidRef<'_>) -> bool {
-        self.on(node).forward_service_stanza(stanza, to)
+    fn forward_service_stanza(
+        &self,
+        node: &Arc<Node>,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        owner_hash: u64,
+    ) -> bool {
+        self.on(node).forward_service_stanza(stanza, to, owner_hash)
     }
 
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>) {

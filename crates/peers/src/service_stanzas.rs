@@ -21,12 +21,14 @@ use crate::ClusteredNode;
 use crate::envelope_kinds::SERVICE_STANZA;
 
 impl ClusteredNode<'_> {
-    /// Sends a stanza to the owner of its recipient; false if that is this node, or its recipient has none.
-    pub(super) fn forward_service_stanza(&self, stanza: &SharedStanza, to: JidRef<'_>) -> bool {
-        if to.local().is_none() {
-            return false;
-        }
-        let (owner, own) = (self.cluster.owner(self.routing_table.hash(to)), self.cluster.node());
+    /// Sends a stanza to the owner of the item with this hash; false if that is this node.
+    pub(super) fn forward_service_stanza(
+        &self,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        owner_hash: u64,
+    ) -> bool {
+        let (owner, own) = (self.cluster.owner(owner_hash), self.cluster.node());
         if owner == own {
             return false;
         }

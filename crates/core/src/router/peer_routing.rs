@@ -261,8 +261,14 @@ pub trait PeerRouting: Any + Send + Sync {
     /// See [`Node::send_notice`].
     fn send_notice(&self, node: &Arc<Node>, host: &Host, name: &'static str, content: &[u8]);
 
-    /// Passes a stanza on to the node that owns the addressed item of a service; false if that is this node.
-    fn forward_service_stanza(&self, node: &Arc<Node>, stanza: &SharedStanza, to: JidRef<'_>) -> bool;
+    /// Passes a stanza for a service on to the node that owns the item with this hash; false if that is this node.
+    fn forward_service_stanza(
+        &self,
+        node: &Arc<Node>,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        owner_hash: u64,
+    ) -> bool;
 
     /// Reports to the other nodes with sessions of an account that the store has a message for it.
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>);

@@ -15,6 +15,7 @@ mod blocklists;
 mod last_seen;
 mod logins;
 mod offline;
+mod pubsub;
 mod rooms;
 mod roster;
 mod server_kv;
@@ -54,6 +55,7 @@ struct MemoryState {
     accounts: BTreeMap<AddressId, AccountEntry>,
     server_kv: HashMap<Box<str>, Vec<u8>>,
     rooms: rooms::RoomEntries,
+    pubsub: pubsub::PubSubEntries,
 }
 
 struct AccountEntry {

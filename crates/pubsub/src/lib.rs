@@ -1,0 +1,152 @@
+//! Publish-subscribe: XEP-0060 1.30.0, as a service of its own address.
+//!
+//! One task for each node that is in use (`node_task.rs`) owns a state machine without I/O (`node/mod.rs`): a request gives an
+//! answer, changes for the store and notices. An event to all subscribers is one multicast. What differs between the nodes of
+//! a service and those of an account (XEP-0163) is behind a trait (`pubsub_host.rs`).
+//!
+//! # Pitfalls
+//!
+//! Every subscriber must see the same order, so nothing of a node is sent from outside its task.
+
+mod affiliation;
+mod delivery;
+mod node;
+mod node_config;
+mod node_directory;
+mod node_task;
+mod options;
+mod plain_subscriptions;
+mod pubsub_error;
+mod pubsub_host;
+mod request;
+mod service;
+mod subscriber_cache;
+mod subscription;
+mod write_queue;
+#[cfg(test)]
+mod tests;
+
+use feature_api::disco::DiscoIdentity;
+use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
+use feature_api::service::ServiceSpec;
+use throng_core::feature_notice::NoticeCtx;
+use throng_core::hooks::{Flow, StopReason};
+use throng_core::iq::{IqKey, IqRequest, IqTarget};
+use throng_core::service::ServiceCtx;
+use xml::Ns;
+
+use self::options::ServiceOptions;
+use self::pubsub_host::ServiceHost;
+use self::service::PubSubService;
+
+/// Publish-subscribe.
+pub static FEATURE: Feature = Feature {
+    name: "pubsub",
+    summary: "Nodes to which publishers publish items, and of which subscribers receive events.",
+    specs: &[Spec {
+        name: "XEP-0060",
+        title: "Publish-Subscribe",
+        version: "1.30.0",
+        not_implemented: "sections 6.3 and 12.6: digests and message bodies; section 9: accounts",
+    }],
+    disco: DISCO,
+    service: Some(&ServiceSpec {
+        identity: DiscoIdentity { category: "pubsub", kind: "service", name: "Publish-Subscribe" },
+    }),
+    iq: REQUESTS,
+    options: options::OPTIONS,
+    build,
+    ..Feature::EMPTY
+};
+
+/// Section 10.
+const DISCO: &[DiscoFeature] = &[
+    DiscoFeature::Service(Ns::Pubsub.as_str()),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#access-authorize"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#access-open"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#access-presence"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#access-roster"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#access-whitelist"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#config-node"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#create-and-configure"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#create-nodes"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#config-node-max"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#delete-items"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#delete-nodes"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#instant-nodes"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#item-ids"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#last-published"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#leased-subscription"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#manage-subscriptions"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#member-affiliation"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#meta-data"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#modify-affiliations"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#multi-items"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#multi-subscribe"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#outcast-affiliation"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#persistent-items"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#presence-notifications"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#publish"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#publish-node-full"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#publish-only-affiliation"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#publish-options"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#publisher-affiliation"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#purge-nodes"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#retract-items"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#retrieve-affiliations"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#retrieve-default"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#retrieve-default-sub"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#retrieve-items"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#retrieve-subscriptions"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#rsm"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#subscribe"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#subscription-notifications"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#subscription-options"),
+    DiscoFeature::Service(Ns::Rsm.as_str()),
+];
+
+const REQUESTS: &[IqKey] = &[
+    IqKey::get(IqTarget::Service, Ns::DiscoInfo, "query"),
+    IqKey::get(IqTarget::Service, Ns::DiscoItems, "query"),
+    IqKey::get(IqTarget::Service, Ns::Pubsub, "pubsub"),
+    IqKey::set(IqTarget::Service, Ns::Pubsub, "pubsub"),
+    IqKey::get(IqTarget::Service, Ns::PubsubOwner, "pubsub"),
+    IqKey::set(IqTarget::Service, Ns::PubsubOwner, "pubsub"),
+];
+
+/// Name of the notice about presence: `1` or `0`, the service, a space, and the address of the session.
+const PRESENCE_NOTICE: &str = "pubsub-presence";
+
+fn build(builder: &mut FeatureBuilder<'_>) {
+    let options = match ServiceOptions::read(builder.options) {
+        Ok(options) => options,
+        Err((key, problem)) => return builder.refuse_option(key, problem),
+    };
+    let domain = builder.domain.to_owned();
+    let service =
+        builder.shared_state(|| PubSubService::new(Box::new(ServiceHost { domain }), options.clone()));
+    service.shared.set_options(options);
+    for key in REQUESTS {
+        let service = service.clone();
+        builder.iq(*key, move |request: &mut IqRequest<'_>| service.handle_request(request, key.set));
+    }
+    builder.service_item_name(service::item_name);
+    let of_messages = service.clone();
+    builder.service_message(move |ctx: &mut ServiceCtx<'_>| of_messages.handle_message(ctx));
+    let of_presence = service.clone();
+    builder.service_presence(move |ctx: &mut ServiceCtx<'_>| {
+        if let Some(is_available) = of_presence.handle_presence(ctx) {
+            let content = format!("{}{} {}", u8::from(is_available), ctx.service.address(), ctx.from.as_str());
+            ctx.node.send_notice(ctx.host, PRESENCE_NOTICE, content.as_bytes());
+        }
+        Flow::Stop(StopReason::Consumed)
+    });
+    builder.notice(PRESENCE_NOTICE, move |ctx: &NoticeCtx<'_>| {
+        let Some(text) = ctx.content.and_then(|content| std::str::from_utf8(content).ok()) else { return };
+        let Some((service_address, from)) = text.get(1..).and_then(|text| text.split_once(' ')) else { return };
+        let parsed = jid::Jid::parse(service_address).ok().zip(jid::Jid::parse(from).ok());
+        if let Some((address, from)) = parsed {
+            service.spread_presence(ctx.node, address, from, text.starts_with('1'));
+        }
+    });
+}

@@ -1,0 +1,89 @@
+//! What follows from the presence of users, and from its end: XEP-0060 1.30.0, sections 6.1.7, 12.4 and 12.5; requests for
+//! approval again (section 8.7).
+
+use jid::Jid;
+use stanza::StanzaError;
+use store::PubSubChange;
+
+use super::{NodeAnswer, NodeCtx, PubSubNode, Requester};
+use crate::affiliation::Affiliation;
+use crate::node_config::SendLast;
+use crate::pubsub_error::forbidden;
+use crate::subscription::{Subscription, SubscriptionExpiry};
+
+impl PubSubNode {
+    /// A session of a user becomes available, or unavailable.
+    pub(crate) fn presence(&mut self, ctx: &mut NodeCtx<'_>, requester: &Requester<'_>, is_available: bool) {
+        if self.redirect.is_some() {
+            return;
+        }
+        self.expire(ctx);
+        let jid = requester.jid;
+        if is_available {
+            let receives = requester.has_plain_subscription
+                || self.special.iter().any(|one| {
+                    one.receives_events() && (one.jid == *jid || one.jid.is_bare() && one.is_of(jid.as_ref()))
+                });
+            if receives && self.config.send_last == SendLast::OnSubAndPresence {
+                self.send_last(ctx, jid);
+            }
+            return;
+        }
+        let ends = |one: &&Subscription| {
+            one.options.expiry == SubscriptionExpiry::Presence
+                && (one.jid == *jid || one.jid.is_bare() && one.is_of(jid.as_ref()))
+        };
+        for one in self.special.iter().filter(ends).cloned().collect::<Vec<_>>() {
+            self.remove_special(ctx, &one.jid, &one.subid);
+            if self.config.notify_sub {
+                self.notify_owners(ctx, &one.jid, "none", Some(&one.subid));
+            }
+        }
+        if self.config.purge_offline {
+            self.purge_items_of(ctx, requester.user().to_jid());
+        }
+    }
+
+    /// `pubsub#purge_offline`.
+    fn purge_items_of(&mut self, ctx: &mut NodeCtx<'_>, publisher: Jid) {
+        let of_publisher = self.items.iter().filter(|head| head.publisher == publisher);
+        let ids: Vec<Box<str>> = of_publisher.map(|head| head.id.clone()).collect();
+        for id in &ids {
+            self.remove_item(ctx, id);
+        }
+        if self.last.as_ref().is_some_and(|last| last.head.publisher == publisher) {
+            self.last = None;
+        }
+        if self.config.notify_retract {
+            self.send_retracted(ctx, &ids, None);
+        }
+    }
+
+    /// Section 12.4: subscribers that do not exist any more.
+    pub(crate) fn subscribers_lost(&mut self, ctx: &mut NodeCtx<'_>, users: &[Jid]) {
+        for user in users {
+            if user.is_bare() {
+                ctx.changes.push(PubSubChange::Unsubscribe(user.clone()));
+            }
+            for one in self.special.iter().filter(|one| one.jid == *user).cloned().collect::<Vec<_>>() {
+                self.remove_special(ctx, &one.jid, &one.subid);
+            }
+        }
+    }
+
+    /// Section 8.7: sends all requests for approval again.
+    pub(crate) fn ask_again(
+        &mut self,
+        ctx: &mut NodeCtx<'_>,
+        requester: &Requester<'_>,
+    ) -> Result<NodeAnswer, StanzaError> {
+        if self.affiliation(requester) != Affiliation::Owner {
+            return Err(forbidden().kind(stanza::ErrorType::Cancel));
+        }
+        let to = [requester.user().to_jid()];
+        for pending in self.special.iter().filter(|one| !one.is_approved()) {
+            self.request_approval_of(ctx, pending, &to);
+        }
+        Ok(NodeAnswer::empty())
+    }
+}

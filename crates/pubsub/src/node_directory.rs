@@ -1,0 +1,90 @@
+//! The nodes of a domain that are in memory, and when each was used: a node without requests is dropped after some minutes, and
+//! at once if another member of the cluster has become its owner.
+
+use std::sync::{Arc, Weak};
+
+use base::lock::LeafMutex;
+use hashbrown::HashMap;
+use jid::Jid;
+use throng_core::Node;
+use throng_core::node_extensions::Swept;
+
+use crate::node_task::{NodeInput, NodeMessage, PubSubShared};
+
+/// Seconds between two checks.
+const CHECK_SECONDS: u32 = 4;
+/// Seconds after which an unused node is dropped.
+const IDLE_SECONDS: u32 = 300;
+
+/// The nodes in memory.
+#[derive(Default)]
+pub(crate) struct NodeDirectory(LeafMutex<HashMap<Jid, u32>>);
+
+impl NodeDirectory {
+    /// A node is used. False if it must be dropped when it has no requests, because there are too many.
+    pub(crate) fn touch(&self, node: &Jid, now: u32, most: usize) -> bool {
+        let mut nodes = self.0.lock();
+        if let Some(used) = nodes.get_mut(node) {
+            *used = now;
+            return true;
+        }
+        let fits = nodes.len() < most;
+        if fits {
+            nodes.insert(node.clone(), now);
+        }
+        fits
+    }
+
+    /// A node is dropped.
+    pub(crate) fn remove(&self, node: &Jid) {
+        self.0.lock().remove(node);
+    }
+
+    /// Number of nodes.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    fn entries(&self) -> Vec<(Jid, u32)> {
+        self.0.lock().iter().map(|(node, used)| (node.clone(), *used)).collect()
+    }
+}
+
+/// Whether another node of the cluster owns a PubSub node.
+pub(crate) fn is_owned_elsewhere(node: &Node, pubsub_node: &Jid) -> bool {
+    !node.is_single()
+        && node.cluster.owner(node.routing_table.hash_name(pubsub_node.as_str())) != node.cluster.node()
+}
+
+/// The domains of a node whose PubSub nodes are checked.
+#[derive(Default)]
+pub(crate) struct NodeSweep(LeafMutex<Vec<Weak<PubSubShared>>>);
+
+impl NodeSweep {
+    /// From now on, the nodes of a domain are checked.
+    pub(crate) fn add(&self, shared: &Arc<PubSubShared>) {
+        let mut all = self.0.lock();
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(shared));
+    }
+}
+
+impl Swept for NodeSweep {
+    fn sweep(&self, node: &Arc<Node>, now: u32) {
+        if !now.is_multiple_of(CHECK_SECONDS) {
+            return;
+        }
+        let all: Vec<Arc<PubSubShared>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        for shared in all {
+            let Some(tasks) = shared.tasks() else { continue };
+            for (key, used) in shared.directory.entries() {
+                if now.saturating_sub(used) >= IDLE_SECONDS || is_owned_elsewhere(node, &key) {
+                    let message = NodeMessage { node: node.clone(), input: NodeInput::Drop };
+                    // A full mailbox is tried again.
+                    let _ = tasks.try_send(&node.spawner, &key, message, 64);
+                }
+            }
+        }
+    }
+}

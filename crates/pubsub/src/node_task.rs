@@ -1,0 +1,669 @@
+//! The task of one node: it owns the node, reads it from the store, handles its inputs in order, and sends their notices before
+//! the next one.
+//!
+//! A node that does not exist has a task only while a request for it is handled. Changes are stored in the background
+//! (`write_queue.rs`); an answer is sent when they are.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use base::lock::LeafRwLock;
+use base::spawn::BoxFuture;
+use jid::Jid;
+use queues::answer_channel::AnswerSender;
+use queues::serial_task::{SerialState, SerialTasks};
+use stanza::{StanzaCondition, StanzaError};
+use store::{PubSubChange, StoreError, StoreErrorKind};
+use throng_core::Node;
+use throng_core::iq::IqAnswer;
+use throng_core::server_error::store_error;
+
+use crate::delivery::Delivery;
+use crate::node::{NodeAnswer, NodeCtx, NodeState, PubSubNode, Requester};
+use crate::node_config::AccessModel;
+use crate::node_directory::{NodeDirectory, NodeSweep, is_owned_elsewhere};
+use crate::options::ServiceOptions;
+use crate::plain_subscriptions::{PAGE, PlainSubscriptions};
+use crate::pubsub_error::{forbidden, not_found};
+use crate::pubsub_host::{PubSubHost, Relation, is_anonymous};
+use crate::request::{Approval, NodeRequest};
+use crate::subscriber_cache::{MAX_CACHED, SubscriberCache};
+use crate::write_queue::{AfterWrite, WriteQueue};
+
+/// The tasks of a domain's nodes, by address: the service, with the node's name as resource.
+pub(crate) type NodeTasks = SerialTasks<Jid, NodeTask>;
+
+/// What the tasks of a domain share.
+pub(crate) struct PubSubShared {
+    pub(crate) host: Box<dyn PubSubHost>,
+    options: LeafRwLock<Arc<ServiceOptions>>,
+    pub(crate) directory: NodeDirectory,
+    tasks: OnceLock<Weak<NodeTasks>>,
+    is_swept: AtomicBool,
+}
+
+/// An input of a node.
+pub(crate) struct NodeMessage {
+    pub(crate) node: Arc<Node>,
+    pub(crate) input: NodeInput,
+}
+
+/// What a node handles.
+pub(crate) enum NodeInput {
+    /// A request and the way of its answer.
+    Request { request: NodeRequest, from: Jid, reply: AnswerSender<IqAnswer> },
+    /// A request of an operator, on behalf of this user.
+    Command { request: NodeRequest, user: Jid, reply: AnswerSender<IqAnswer> },
+    /// An owner answers a request for approval.
+    Approval { approval: Approval, from: Jid },
+    /// An owner wants all requests for approval again (section 8.7).
+    AskAgain { from: Jid, reply: AnswerSender<IqAnswer> },
+    /// A session becomes available, or unavailable.
+    Presence { from: Jid, is_available: bool },
+    /// Subscribers that do not exist any more.
+    SubscribersLost(Vec<Jid>),
+    /// The node is not used, or another member of the cluster owns it.
+    Drop,
+}
+
+/// What the task found out about the sender of an input.
+#[derive(Clone, Copy, Debug, Default)]
+struct Facts {
+    has_plain_subscription: bool,
+    relation: Relation,
+    has_room_for_subscription: bool,
+    created_nodes: u64,
+}
+
+impl PubSubShared {
+    pub(crate) fn new(host: Box<dyn PubSubHost>, options: ServiceOptions) -> Arc<PubSubShared> {
+        Arc::new(PubSubShared {
+            host,
+            options: LeafRwLock::new(Arc::new(options)),
+            directory: NodeDirectory::default(),
+            tasks: OnceLock::new(),
+            is_swept: AtomicBool::new(false),
+        })
+    }
+
+    /// Drops nodes that are not used from now on.
+    pub(crate) fn watch(self: &Arc<Self>, node: &Arc<Node>) {
+        if !self.is_swept.load(Ordering::Relaxed) && !self.is_swept.swap(true, Ordering::Relaxed) {
+            node.extensions.get_or_default_swept::<NodeSweep>().add(self);
+        }
+    }
+
+    /// The tasks of the nodes, while they exist.
+    pub(crate) fn tasks(&self) -> Option<Arc<NodeTasks>> {
+        self.tasks.get()?.upgrade()
+    }
+
+    pub(crate) fn set_tasks(&self, tasks: &Arc<NodeTasks>) {
+        let _ = self.tasks.set(Arc::downgrade(tasks));
+    }
+
+    /// The options after a reload.
+    pub(crate) fn set_options(&self, options: ServiceOptions) {
+        *self.options.write() = Arc::new(options);
+    }
+
+    pub(crate) fn options(&self) -> Arc<ServiceOptions> {
+        self.options.read().clone()
+    }
+}
+
+/// The state of a node's task.
+pub(crate) struct NodeTask {
+    key: Jid,
+    shared: Arc<PubSubShared>,
+    node: Option<PubSubNode>,
+    /// The store was asked.
+    is_loaded: bool,
+    /// It stays in memory without inputs.
+    is_kept: bool,
+    subscribers: SubscriberCache,
+    writes: WriteQueue,
+}
+
+impl NodeTask {
+    pub(crate) fn new(key: &Jid, shared: Arc<PubSubShared>) -> NodeTask {
+        NodeTask {
+            key: key.clone(),
+            shared,
+            node: None,
+            is_loaded: false,
+            is_kept: false,
+            subscribers: SubscriberCache::default(),
+            writes: WriteQueue::new(key.clone()),
+        }
+    }
+
+    fn service(&self) -> Jid {
+        self.key.bare().to_jid()
+    }
+
+    fn name(&self) -> String {
+        self.key.resource().unwrap_or_default().to_owned()
+    }
+
+    /// Reads the node from the store.
+    async fn load(&mut self, node: &Arc<Node>) -> Result<(), StoreError> {
+        let store = &node.stores.pubsub;
+        (self.node, self.subscribers) = (None, SubscriberCache::default());
+        let options = self.shared.options();
+        if let Some(stored) = store.load(self.key.as_ref()).await? {
+            let corrupt = || StoreError::new(StoreErrorKind::Corrupt, "a stored node cannot be read");
+            let restored = PubSubNode::restore(self.service(), self.name(), stored, &options.limits);
+            let mut restored = restored.ok_or_else(corrupt)?;
+            if let Some(seq) = restored.last_seq() {
+                restored.set_last(store.items(self.key.as_ref(), vec![seq]).await?.pop());
+            }
+            self.node = Some(restored);
+            let first = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), None, PAGE).await?;
+            if first.len() < PAGE as usize {
+                self.subscribers.set(first);
+            }
+        }
+        self.is_loaded = true;
+        Ok(())
+    }
+
+    /// What must be known about the sender of an input, if it is not yet: `None` if it is.
+    async fn facts(&mut self, node: &Arc<Node>, input: &NodeInput) -> Result<Facts, StoreError> {
+        let mut facts = self.known_facts(input);
+        let (user, request) = match input {
+            NodeInput::Request { request, from, .. } => (from, Some(request)),
+            NodeInput::Presence { from, is_available: true } => (from, None),
+            _ => return Ok(facts),
+        };
+        let stores = node.stores.clone();
+        let options = self.shared.options();
+        if self.node.is_none() {
+            let creates = matches!(request, Some(NodeRequest::Create { .. } | NodeRequest::Publish { .. }));
+            if creates {
+                facts.created_nodes =
+                    stores.pubsub.count_created(user.bare(), options.nodes_per_user).await?;
+            }
+            return Ok(facts);
+        }
+        let subject = subject(request, user);
+        if request.is_none_or(needs_subscription) {
+            facts.has_plain_subscription = match self.subscribers.contains(subject.as_ref()) {
+                Some(known) => known,
+                None => PlainSubscriptions(&stores).contains(self.key.as_ref(), subject.as_ref()).await?,
+            };
+        }
+        if matches!(request, Some(NodeRequest::Subscribe { .. })) {
+            let most = options.subscriptions_per_user;
+            let count = PlainSubscriptions(&stores).count_of_user(subject.as_ref(), most).await?;
+            facts.has_room_for_subscription = node.is_admin(user.bare()) || count < u64::from(most);
+        }
+        if let Some((owners, groups)) = self.needs_relation(request) {
+            let relation = self.shared.host.relation(node, owners, user.bare().to_jid(), groups);
+            facts.relation = relation.await?;
+        }
+        Ok(facts)
+    }
+
+    /// What the task knows about the sender of an input without the store.
+    fn known_facts(&self, input: &NodeInput) -> Facts {
+        let subject = match input {
+            NodeInput::Request { request, from, .. } => subject(Some(request), from),
+            NodeInput::Presence { from, .. } => subject(None, from),
+            _ => return Facts::default(),
+        };
+        let has_plain_subscription = self.subscribers.contains(subject.as_ref()).unwrap_or(false);
+        Facts { has_plain_subscription, ..Facts::default() }
+    }
+
+    /// The owners and groups that a request must be compared with.
+    fn needs_relation(&self, request: Option<&NodeRequest>) -> Option<(Vec<Jid>, Vec<String>)> {
+        let node = self.node.as_ref()?;
+        let reads =
+            matches!(request?, NodeRequest::Subscribe { .. } | NodeRequest::Items(_) | NodeRequest::DiscoItems(_));
+        let config = node.config();
+        let groups = match config.access_model {
+            AccessModel::Presence => Vec::new(),
+            AccessModel::Roster => config.roster_groups.clone(),
+            _ => return None,
+        };
+        reads.then(|| (node.owners().cloned().collect(), groups))
+    }
+
+    /// Whether an input can be handled without the store.
+    fn is_ready(&self, input: &NodeInput) -> bool {
+        if !self.is_loaded || self.writes.is_full() {
+            return false;
+        }
+        let (from, request) = match input {
+            NodeInput::Request { request, from, .. } => (from, Some(request)),
+            NodeInput::Presence { from, is_available: true } => (from, None),
+            _ => return true,
+        };
+        if self.node.is_none() {
+            return !matches!(request, Some(NodeRequest::Create { .. } | NodeRequest::Publish { .. }));
+        }
+        let is_subscribe = matches!(request, Some(NodeRequest::Subscribe { .. }));
+        let subject = subject(request, from);
+        let knows_subscription =
+            !request.is_none_or(needs_subscription) || self.subscribers.contains(subject.as_ref()).is_some();
+        !is_subscribe && knows_subscription && self.needs_relation(request).is_none()
+    }
+
+    /// Refuses an input, since the node could not be read.
+    fn refuse(input: NodeInput, error: StanzaError) {
+        match input {
+            NodeInput::Request { reply, .. }
+            | NodeInput::Command { reply, .. }
+            | NodeInput::AskAgain { reply, .. } => reply.send(Err(error)),
+            _ => {}
+        }
+    }
+
+    /// A node that a request creates (sections 7.1.4 and 8.1).
+    fn create(
+        &self,
+        node: &Arc<Node>,
+        ctx: &mut NodeCtx<'_>,
+        (user, facts): (&Jid, &Facts),
+        request: &NodeRequest,
+        is_operator: bool,
+    ) -> Result<(PubSubNode, Option<NodeAnswer>), StanzaError> {
+        let options = self.shared.options();
+        let host = &self.shared.host;
+        let form = match request {
+            NodeRequest::Create { config } => Some(config.as_ref()),
+            NodeRequest::Publish { .. } if host.auto_creates(&options) => None,
+            _ => return Err(not_found()),
+        };
+        let (service, name) = (self.service(), self.name());
+        if !is_operator {
+            if !host.may_create(node, service.as_ref(), user.as_ref(), &options) {
+                return Err(forbidden());
+            }
+            let is_full = facts.created_nodes >= u64::from(options.nodes_per_user);
+            if is_full && !node.is_admin(user.bare()) {
+                let error = StanzaError::new(StanzaCondition::ResourceConstraint);
+                return Err(error.text("you have reached your maximum number of nodes"));
+            }
+        }
+        match form {
+            Some(form) => {
+                let (created, answer) = PubSubNode::create(ctx, service, name, user.clone(), form)?;
+                Ok((created, Some(answer)))
+            }
+            None => {
+                let conditions = match request {
+                    NodeRequest::Publish { options, .. } => options.as_ref(),
+                    _ => None,
+                };
+                let defaults = host.default_config(&options.limits);
+                let created =
+                    PubSubNode::auto_create(ctx, service, name, user.clone(), (defaults, conditions))?;
+                Ok((created, None))
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        node: &Arc<Node>,
+        ctx: &mut NodeCtx<'_>,
+        (user, facts): (&Jid, &Facts),
+        request: NodeRequest,
+        is_operator: bool,
+    ) -> Result<NodeAnswer, StanzaError> {
+        let mut facts = *facts;
+        if self.node.is_none() {
+            let (created, answer) = self.create(node, ctx, (user, &facts), &request, is_operator)?;
+            self.node = Some(created);
+            self.subscribers.set_empty();
+            facts.has_room_for_subscription = true;
+            if let Some(answer) = answer {
+                return Ok(answer);
+            }
+        }
+        let Some(pubsub_node) = &mut self.node else { return Err(not_found()) };
+        let requester = requester(node, user, &facts, is_operator);
+        let is_new = ctx.changes.first().is_some_and(|change| matches!(change, PubSubChange::Put(_)));
+        let answer = pubsub_node.handle(ctx, &requester, request);
+        if answer.is_err() && is_new {
+            // A publication that is refused creates nothing.
+            self.node = None;
+            ctx.changes.clear();
+            ctx.notices.clear();
+        }
+        answer
+    }
+
+    /// Handles an input of a node that was read.
+    fn handle_loaded(
+        &mut self,
+        node: Arc<Node>,
+        input: NodeInput,
+        facts: Facts,
+    ) -> Option<BoxFuture<'_, ()>> {
+        let options = self.shared.options();
+        let new_id = || base::id::random_id().to_lowercase();
+        let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &options.limits);
+        let mut result = Ok(NodeAnswer::Payload(Vec::new()));
+        let mut reply = None;
+        match input {
+            NodeInput::Request { request, from, reply: to } => {
+                result = self.answer(&node, &mut ctx, (&from, &facts), request, false);
+                reply = Some(to);
+            }
+            NodeInput::Command { request, user, reply: to } => {
+                result = self.answer(&node, &mut ctx, (&user, &facts), request, true);
+                reply = Some(to);
+            }
+            NodeInput::AskAgain { from, reply: to } => {
+                result = match &mut self.node {
+                    Some(one) => one.ask_again(&mut ctx, &requester(&node, &from, &facts, false)),
+                    None => Err(not_found()),
+                };
+                reply = Some(to);
+            }
+            NodeInput::Approval { approval, from } => {
+                if let Some(one) = &mut self.node {
+                    one.approve(&mut ctx, &requester(&node, &from, &facts, false), &approval);
+                }
+            }
+            NodeInput::Presence { from, is_available } => {
+                if let Some(one) = &mut self.node {
+                    one.presence(&mut ctx, &requester(&node, &from, &facts, false), is_available);
+                }
+            }
+            NodeInput::SubscribersLost(users) => {
+                if let Some(one) = &mut self.node {
+                    one.subscribers_lost(&mut ctx, &users);
+                }
+            }
+            NodeInput::Drop => self.is_kept = false,
+        }
+        let NodeCtx { changes, notices, rechecks_subscribers, .. } = ctx;
+        if self.writes.is_idle() {
+            self.subscribers.forget_recent();
+        }
+        let delivery = Delivery::new(&self.key, &self.shared, &node, notices);
+        let is_for_all = delivery.is_for_all();
+        // The recipients of a notice of deletion are those before it.
+        let known = if is_for_all { self.subscribers.list() } else { Some(Arc::from([])) };
+        self.subscribers.apply(&changes);
+        if self.node.as_ref().is_some_and(|one| one.state() == NodeState::Deleted) {
+            self.node = None;
+        }
+        if rechecks_subscribers {
+            self.writes.push(&node, changes, AfterWrite::Nothing);
+            return Some(Box::pin(async move {
+                self.deliver(&node, delivery, known).await;
+                self.recheck_subscribers(&node).await;
+                self.finish(&node, Vec::new(), reply, result).await;
+            }));
+        }
+        let Some(known) = known else {
+            // They are read before a deletion removes them.
+            return Some(Box::pin(async move {
+                self.deliver(&node, delivery, None).await;
+                self.finish(&node, changes, reply, result).await;
+            }));
+        };
+        let rest = delivery.perform_to(&known);
+        if rest.is_none() && !needs_store(&result) {
+            self.send_answer(&node, changes, reply, result);
+            return None;
+        }
+        Some(Box::pin(async move {
+            if let Some(rest) = rest {
+                rest.await;
+            }
+            self.finish(&node, changes, reply, result).await;
+        }))
+    }
+
+    /// Sends notices to the subscribers; of a node with too many, page by page.
+    async fn deliver(&mut self, node: &Arc<Node>, delivery: Delivery, known: Option<Arc<[Jid]>>) {
+        if let Some(known) = known {
+            if let Some(rest) = delivery.perform_to(&known) {
+                rest.await;
+            }
+            return;
+        }
+        self.writes.flush(node).await;
+        let mut after = None;
+        let mut collected: Option<Vec<Jid>> = Some(Vec::new());
+        loop {
+            let page = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), after, PAGE).await;
+            let page = match page {
+                Ok(page) => page,
+                Err(error) => {
+                    tracing::error!(node = %self.key, %error, "subscribers could not be read");
+                    return;
+                }
+            };
+            let is_last = page.len() < PAGE as usize;
+            after = page.last().cloned();
+            if let Some(all) = &mut collected {
+                all.extend(page.iter().cloned());
+                if all.len() > MAX_CACHED {
+                    collected = None;
+                }
+            }
+            let page: Arc<[Jid]> = page.into();
+            if let Some(wait) = delivery.perform_page(&page, is_last) {
+                wait.await;
+            }
+            if is_last {
+                break;
+            }
+        }
+        if let Some(all) = collected {
+            self.subscribers.set(all);
+        }
+    }
+
+    /// Removes subscribers that may not stay after a change of the configuration.
+    async fn recheck_subscribers(&mut self, node: &Arc<Node>) {
+        self.writes.flush(node).await;
+        let options = self.shared.options();
+        let new_id = || base::id::random_id().to_lowercase();
+        // The page after a subscriber that is removed would be empty: the changes wait for the end of the list.
+        let (mut after, mut removed) = (None, Vec::new());
+        loop {
+            let page = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), after, PAGE).await;
+            let (Ok(page), Some(one)) = (page, self.node.as_mut()) else { return };
+            let (changes, notices) = {
+                let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &options.limits);
+                one.remove_excluded(&mut ctx, &page);
+                (ctx.changes, ctx.notices)
+            };
+            self.subscribers.apply(&changes);
+            if let Some(rest) = Delivery::new(&self.key, &self.shared, node, notices).perform_to(&Arc::from([])) {
+                rest.await;
+            }
+            after = page.last().cloned();
+            removed.extend(changes);
+            if page.len() < PAGE as usize {
+                break;
+            }
+        }
+        while !removed.is_empty() {
+            let rest = removed.split_off(removed.len().min(PAGE as usize));
+            self.writes.push(node, std::mem::replace(&mut removed, rest), AfterWrite::Nothing);
+            self.writes.flush(node).await;
+        }
+    }
+
+    /// Stores changes; reads what the answer needs, and sends it.
+    async fn finish(
+        &mut self,
+        node: &Arc<Node>,
+        changes: Vec<PubSubChange>,
+        reply: Option<AnswerSender<IqAnswer>>,
+        result: Result<NodeAnswer, StanzaError>,
+    ) {
+        if !needs_store(&result) {
+            return self.send_answer(node, changes, reply, result);
+        }
+        if !changes.is_empty() {
+            self.writes.push(node, changes, AfterWrite::Nothing);
+        }
+        self.writes.flush(node).await;
+        let answer = match result {
+            Ok(answer) => self.read_answer(node, answer).await.map_err(store_error),
+            Err(error) => Err(error),
+        };
+        if let Some(reply) = reply {
+            reply.send(answer);
+        }
+    }
+
+    fn send_answer(
+        &self,
+        node: &Arc<Node>,
+        changes: Vec<PubSubChange>,
+        reply: Option<AnswerSender<IqAnswer>>,
+        result: Result<NodeAnswer, StanzaError>,
+    ) {
+        let answer: IqAnswer = result.map(|answer| match answer {
+            NodeAnswer::Payload(payload) => payload,
+            _ => Vec::new(),
+        });
+        match reply {
+            // An answer that depends on nothing does not wait.
+            Some(reply) if changes.is_empty() && self.writes.is_idle() => reply.send(answer),
+            Some(reply) => self.writes.push(node, changes, AfterWrite::Answer(reply, answer)),
+            None if changes.is_empty() => {}
+            None => self.writes.push(node, changes, AfterWrite::Nothing),
+        }
+    }
+
+    async fn read_answer(&self, node: &Arc<Node>, answer: NodeAnswer) -> Result<Vec<u8>, StoreError> {
+        let Some(one) = &self.node else { return Ok(Vec::new()) };
+        let plain = PlainSubscriptions(&node.stores);
+        let key = self.key.as_ref();
+        match answer {
+            NodeAnswer::Payload(payload) => Ok(payload),
+            NodeAnswer::Items(items) => {
+                let found = match items.seqs.is_empty() {
+                    true => Vec::new(),
+                    false => node.stores.pubsub.items(key, items.seqs.clone()).await?,
+                };
+                Ok(one.write_items(&items, &found))
+            }
+            NodeAnswer::Subscribers(list) => {
+                let found = plain.subscribers(key, list.after.clone(), list.limit).await?;
+                let count = plain.count(key).await?;
+                Ok(one.write_subscribers(&list, &found, count))
+            }
+            NodeAnswer::Info(info) => {
+                let count = plain.count(key).await?;
+                Ok(one.write_info(info, count))
+            }
+        }
+    }
+}
+
+/// Who an input comes from.
+fn requester<'a>(node: &Node, user: &'a Jid, facts: &Facts, is_operator: bool) -> Requester<'a> {
+    Requester {
+        jid: user,
+        is_admin: is_operator || node.is_admin(user.bare()),
+        is_anonymous: is_anonymous(node, user.as_ref()),
+        has_plain_subscription: facts.has_plain_subscription,
+        sees_presence: facts.relation.sees_presence,
+        is_in_group: facts.relation.is_in_group,
+        may_subscribe: facts.has_room_for_subscription,
+    }
+}
+
+/// Whether an answer needs what only the store has.
+fn needs_store(result: &Result<NodeAnswer, StanzaError>) -> bool {
+    matches!(result, Ok(NodeAnswer::Items(_) | NodeAnswer::Subscribers(_) | NodeAnswer::Info(_)))
+}
+
+/// Whether a request depends on a plain subscription.
+fn needs_subscription(request: &NodeRequest) -> bool {
+    matches!(
+        request,
+        NodeRequest::Subscribe { .. }
+            | NodeRequest::Unsubscribe(_)
+            | NodeRequest::GetOptions(_)
+            | NodeRequest::SetOptions(..)
+            | NodeRequest::Items(_)
+            | NodeRequest::DiscoItems(_)
+            | NodeRequest::Publish { .. }
+            | NodeRequest::Retract { .. }
+            | NodeRequest::OwnSubscriptions
+    )
+}
+
+/// The bare address whose subscription a request is about.
+fn subject(request: Option<&NodeRequest>, from: &Jid) -> Jid {
+    let named = match request {
+        Some(NodeRequest::Subscribe { jid, .. }) => Some(jid),
+        Some(
+            NodeRequest::Unsubscribe(key) | NodeRequest::GetOptions(key) | NodeRequest::SetOptions(key, _),
+        ) => key.jid.as_ref(),
+        _ => None,
+    };
+    named.unwrap_or(from).bare().to_jid()
+}
+
+impl SerialState for NodeTask {
+    type Message = NodeMessage;
+
+    fn handle(&mut self, message: NodeMessage) -> Option<BoxFuture<'_, ()>> {
+        let NodeMessage { node, input } = message;
+        if matches!(input, NodeInput::Drop) {
+            self.is_kept = false;
+            self.shared.directory.remove(&self.key);
+            return None;
+        }
+        if self.writes.take_failure() {
+            self.is_loaded = false;
+        }
+        let most = self.shared.options().cached_nodes;
+        self.is_kept = !is_owned_elsewhere(&node, &self.key)
+            && self.shared.directory.touch(&self.key, node.seconds(), most);
+        if self.is_ready(&input) {
+            let facts = self.known_facts(&input);
+            return self.handle_loaded(node, input, facts);
+        }
+        Some(Box::pin(async move {
+            if self.writes.is_full() {
+                self.writes.flush(&node).await;
+            }
+            let loaded = match self.is_loaded {
+                true => Ok(()),
+                false => {
+                    self.writes.flush(&node).await;
+                    self.load(&node).await
+                }
+            };
+            let facts = match loaded {
+                Ok(()) => self.facts(&node, &input).await,
+                Err(error) => Err(error),
+            };
+            match facts {
+                Ok(facts) => {
+                    if let Some(rest) = self.handle_loaded(node, input, facts) {
+                        rest.await;
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(node = %self.key, %error, "a node could not be read");
+                    Self::refuse(input, store_error(error));
+                }
+            }
+        }))
+    }
+
+    fn is_idle(&self) -> bool {
+        let is_idle = self.writes.is_idle() && (self.node.is_none() || !self.is_kept);
+        if is_idle {
+            self.shared.directory.remove(&self.key);
+        }
+        is_idle
+    }
+}
