@@ -9,7 +9,9 @@
 //! Every subscriber must see the same order, so nothing of a node is sent from outside its task.
 
 mod affiliation;
+mod commands;
 mod delivery;
+mod get_pending;
 mod node;
 mod node_config;
 mod node_directory;
@@ -54,6 +56,7 @@ pub static FEATURE: Feature = Feature {
         identity: DiscoIdentity { category: "pubsub", kind: "service", name: "Publish-Subscribe" },
     }),
     iq: REQUESTS,
+    declarations: commands::COMMANDS,
     options: options::OPTIONS,
     build,
     ..Feature::EMPTY
@@ -73,6 +76,7 @@ const DISCO: &[DiscoFeature] = &[
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#config-node-max"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#delete-items"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#delete-nodes"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#get-pending"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#instant-nodes"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#item-ids"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#last-published"),
@@ -102,9 +106,11 @@ const DISCO: &[DiscoFeature] = &[
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#subscribe"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#subscription-notifications"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#subscription-options"),
+    DiscoFeature::Service(Ns::Commands.as_str()),
     DiscoFeature::Service(Ns::Rsm.as_str()),
 ];
 
+const COMMAND: IqKey = IqKey::set(IqTarget::Service, Ns::Commands, "command");
 const REQUESTS: &[IqKey] = &[
     IqKey::get(IqTarget::Service, Ns::DiscoInfo, "query"),
     IqKey::get(IqTarget::Service, Ns::DiscoItems, "query"),
@@ -112,6 +118,7 @@ const REQUESTS: &[IqKey] = &[
     IqKey::set(IqTarget::Service, Ns::Pubsub, "pubsub"),
     IqKey::get(IqTarget::Service, Ns::PubsubOwner, "pubsub"),
     IqKey::set(IqTarget::Service, Ns::PubsubOwner, "pubsub"),
+    COMMAND,
 ];
 
 /// Name of the notice about presence: `1` or `0`, the service, a space, and the address of the session.
@@ -128,8 +135,12 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     service.shared.set_options(options);
     for key in REQUESTS {
         let service = service.clone();
-        builder.iq(*key, move |request: &mut IqRequest<'_>| service.handle_request(request, key.set));
+        builder.iq(*key, move |request: &mut IqRequest<'_>| match *key {
+            COMMAND => service.handle_command(request),
+            key => service.handle_request(request, key.set),
+        });
     }
+    commands::build(builder, &service);
     builder.service_item_name(service::item_name);
     let of_messages = service.clone();
     builder.service_message(move |ctx: &mut ServiceCtx<'_>| of_messages.handle_message(ctx));

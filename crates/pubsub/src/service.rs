@@ -19,6 +19,7 @@ use throng_core::{Node, SharedStanza};
 use xml::{Ns, Writer};
 
 use crate::affiliation::Affiliation;
+use crate::get_pending::chosen_node;
 use crate::node::{NodeAnswer, default_options};
 use crate::node_config::NodeConfig;
 use crate::node_directory::is_owned_elsewhere;
@@ -369,6 +370,7 @@ pub(crate) fn item_name(stanza: &SharedStanza, to: JidRef<'_>) -> Option<String>
             match payload.ns()? {
                 Ns::Pubsub | Ns::PubsubOwner => node_name(payload.child_elements().next()?).ok()??,
                 Ns::DiscoInfo | Ns::DiscoItems => node_name(payload).ok()??,
+                Ns::Commands => chosen_node(payload)?,
                 _ => return None,
             }
         }

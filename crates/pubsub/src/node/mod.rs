@@ -27,7 +27,7 @@ pub(crate) mod tests;
 use std::collections::BTreeMap;
 
 use jid::{Jid, JidRef};
-use stanza::payload::data_form::DataForm;
+use stanza::payload::data_form::{DataForm, FORM_TYPE};
 use stanza::{StanzaCondition, StanzaError};
 use store::{PubSubChange, PubSubItem, StoredPubSubNode};
 use throng_core::SharedStanza;
@@ -196,6 +196,15 @@ impl PubSubNode {
             redirect: form.value(REDIRECT).map(str::to_owned),
             state: NodeState::Alive,
         })
+    }
+
+    /// The fields of a stored configuration and their values, for display.
+    pub(crate) fn stored_config(config: &[u8]) -> Option<Vec<(String, String)>> {
+        let scope = NamespaceContext::client();
+        let tree = Tree::parse(config, &scope, &STANZA_LIMITS).ok()?;
+        let form = DataForm::read(tree.root()).ok()?;
+        let fields = form.fields.iter().filter(|field| field.var != FORM_TYPE);
+        Some(fields.map(|field| (field.var.clone(), field.values.join(", "))).collect())
     }
 
     /// The number of the last item in the store.
