@@ -62,7 +62,7 @@ pub(crate) enum NodeInput {
     Presence { from: Jid, is_available: bool },
     /// Subscribers that do not exist any more.
     SubscribersLost(Vec<Jid>),
-    /// The node is not used, or another member of the cluster owns it.
+    /// The node is not used, another member of the cluster owns it, or its task waits for its end.
     Drop,
 }
 
@@ -127,14 +127,21 @@ pub(crate) struct NodeTask {
 
 impl NodeTask {
     pub(crate) fn new(key: &Jid, shared: Arc<PubSubShared>) -> NodeTask {
+        let (of_task, tasks) = (key.clone(), shared.tasks.get().cloned().unwrap_or_default());
+        let wake = move |node: &Arc<Node>| {
+            let Some(tasks) = tasks.upgrade() else { return };
+            let message = NodeMessage { node: node.clone(), input: NodeInput::Drop };
+            // With a full mailbox it is awake anyway.
+            let _ = tasks.try_send(&node.spawner, &of_task, message, 64);
+        };
         NodeTask {
+            writes: WriteQueue::new(key.clone(), Arc::new(wake)),
             key: key.clone(),
             shared,
             node: None,
             is_loaded: false,
             is_kept: false,
             subscribers: SubscriberCache::default(),
-            writes: WriteQueue::new(key.clone()),
         }
     }
 
@@ -660,7 +667,7 @@ impl SerialState for NodeTask {
     }
 
     fn is_idle(&self) -> bool {
-        let is_idle = self.writes.is_idle() && (self.node.is_none() || !self.is_kept);
+        let is_idle = (self.node.is_none() || !self.is_kept) && self.writes.can_end();
         if is_idle {
             self.shared.directory.remove(&self.key);
         }

@@ -41,13 +41,19 @@ struct WriteState {
     waiting: Vec<WriteStep>,
     is_running: bool,
     has_failed: bool,
+    /// The task ends when everything is stored.
+    ends_when_idle: bool,
 }
+
+/// Tells the task of a node that everything is stored.
+pub(crate) type WakeTask = Arc<dyn Fn(&Arc<Node>) + Send + Sync>;
 
 /// The changes of one node.
 #[derive(Clone)]
 pub(crate) struct WriteQueue {
     node: Jid,
     state: Arc<LeafMutex<WriteState>>,
+    wake: WakeTask,
 }
 
 impl AfterWrite {
@@ -64,14 +70,21 @@ impl AfterWrite {
 }
 
 impl WriteQueue {
-    pub(crate) fn new(node: Jid) -> WriteQueue {
-        WriteQueue { node, state: Arc::new(LeafMutex::new(WriteState::default())) }
+    pub(crate) fn new(node: Jid, wake: WakeTask) -> WriteQueue {
+        WriteQueue { node, state: Arc::new(LeafMutex::new(WriteState::default())), wake }
     }
 
     /// Whether everything is stored.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.lock();
         !state.is_running && state.waiting.is_empty()
+    }
+
+    /// Whether the task can end; if not yet, it is woken when it can.
+    pub(crate) fn can_end(&self) -> bool {
+        let mut state = self.state.lock();
+        state.ends_when_idle = state.is_running || !state.waiting.is_empty();
+        !state.ends_when_idle
     }
 
     /// Whether a write has failed since the last call.
@@ -112,13 +125,18 @@ impl WriteQueue {
         receiver.receive().await.unwrap_or(false)
     }
 
-    async fn run(&self, node: &Node) {
+    async fn run(&self, node: &Arc<Node>) {
         loop {
             let batch = {
                 let mut state = self.state.lock();
                 let count = state.waiting.len().min(MAX_BATCH);
                 if count == 0 {
                     state.is_running = false;
+                    let wakes = std::mem::take(&mut state.ends_when_idle);
+                    drop(state);
+                    if wakes {
+                        (self.wake)(node);
+                    }
                     return;
                 }
                 state.waiting.drain(..count).collect::<Vec<_>>()
