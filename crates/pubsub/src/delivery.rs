@@ -115,7 +115,8 @@ impl Delivery {
         if implicit.is_empty() {
             return all.cloned().collect();
         }
-        let implicit = implicit.iter().filter(|jid| event.except.as_ref().is_none_or(|one| one.as_ref() != jid.bare()));
+        let implicit =
+            implicit.iter().filter(|jid| event.except.as_ref().is_none_or(|one| one.as_ref() != jid.bare()));
         let mut seen = HashSet::new();
         all.chain(implicit).filter(|jid| seen.insert(jid.as_str())).cloned().collect()
     }

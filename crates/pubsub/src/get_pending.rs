@@ -58,9 +58,7 @@ impl PubSubService {
                 let answer = self.send_request(request.node, &key, request.bytes.len(), |reply| {
                     NodeInput::AskAgain { from, reply }
                 });
-                Ok(IqFlow::wait(async move {
-                    answer.await.map(|_| write(&session, "completed", |_| {}))
-                }))
+                Ok(IqFlow::wait(async move { answer.await.map(|_| write(&session, "completed", |_| {})) }))
             }
         }
     }

@@ -24,9 +24,9 @@ mod request;
 mod service;
 mod subscriber_cache;
 mod subscription;
-mod write_queue;
 #[cfg(test)]
 mod tests;
+mod write_queue;
 
 use feature_api::disco::DiscoIdentity;
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
@@ -147,14 +147,17 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     let of_presence = service.clone();
     builder.service_presence(move |ctx: &mut ServiceCtx<'_>| {
         if let Some(is_available) = of_presence.handle_presence(ctx) {
-            let content = format!("{}{} {}", u8::from(is_available), ctx.service.address(), ctx.from.as_str());
+            let content =
+                format!("{}{} {}", u8::from(is_available), ctx.service.address(), ctx.from.as_str());
             ctx.node.send_notice(ctx.host, PRESENCE_NOTICE, content.as_bytes());
         }
         Flow::Stop(StopReason::Consumed)
     });
     builder.notice(PRESENCE_NOTICE, move |ctx: &NoticeCtx<'_>| {
         let Some(text) = ctx.content.and_then(|content| std::str::from_utf8(content).ok()) else { return };
-        let Some((service_address, from)) = text.get(1..).and_then(|text| text.split_once(' ')) else { return };
+        let Some((service_address, from)) = text.get(1..).and_then(|text| text.split_once(' ')) else {
+            return;
+        };
         let parsed = jid::Jid::parse(service_address).ok().zip(jid::Jid::parse(from).ok());
         if let Some((address, from)) = parsed {
             service.spread_presence(ctx.node, address, from, text.starts_with('1'));

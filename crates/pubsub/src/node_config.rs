@@ -180,7 +180,7 @@ impl NodeConfig {
             deliver_payloads: true,
             notify_config: false,
             notify_delete: true,
-            notify_retract: true,
+            notify_retract: false,
             notify_sub: false,
             persist_items: true,
             max_items: Bound::Number(limits.default_items),
@@ -234,7 +234,13 @@ impl NodeConfig {
         let mut config = Vec::with_capacity(2048);
         form.write(&mut xml::Writer::new(&mut config));
         let title = self.title.clone();
-        PubSubNodeRecord { creator, created, title, is_listed: self.is_listed() && redirect.is_none(), config }
+        PubSubNodeRecord {
+            creator,
+            created,
+            title,
+            is_listed: self.is_listed() && redirect.is_none(),
+            config,
+        }
     }
 
     /// The form.
@@ -250,7 +256,8 @@ impl NodeConfig {
         let groups = self.roster_groups.iter().fold(groups, |field, group| field.option("", group.clone()));
         macro_rules! list {
             ($var:literal, $label:literal, $type:ident, $value:expr) => {{
-                let field = FormField::new(FormFieldType::ListSingle, $var).label($label).value($value.as_str());
+                let field =
+                    FormField::new(FormFieldType::ListSingle, $var).label($label).value($value.as_str());
                 $type::ALL.iter().fold(field, |field, (_, name, label)| field.option(*label, *name))
             }};
         }
@@ -411,11 +418,12 @@ impl NodeConfig {
                 }
             }
         }
-        for (var, field) in
-            [("pubsub#contact", &mut self.contact), (ROSTER_GROUPS, &mut self.roster_groups)]
+        for (var, field) in [("pubsub#contact", &mut self.contact), (ROSTER_GROUPS, &mut self.roster_groups)]
         {
             if let Some(given) = form.get(var) {
-                if given.values.len() > MAX_LISTED || given.values.iter().any(|one| one.len() > MAX_TEXT_BYTES) {
+                if given.values.len() > MAX_LISTED
+                    || given.values.iter().any(|one| one.len() > MAX_TEXT_BYTES)
+                {
                     return Err(FormError::of(var, "has too many values, or too long ones"));
                 }
                 field.clone_from(&given.values);
@@ -503,11 +511,35 @@ mod tests {
         let form = DataForm::read(tree.root()).unwrap();
         assert_eq!(NodeConfig::restore(&form, &limits()), Some(config));
         for var in [
-            "access_model", "body_xslt", "contact", "dataform_xslt", "deliver_notifications", "deliver_payloads",
-            "description", "item_expire", "itemreply", "language", "max_items", "max_payload_size", "node_type",
-            "notification_type", "notify_config", "notify_delete", "notify_retract", "notify_sub", "persist_items",
-            "presence_based_delivery", "publish_model", "publish_node_full", "purge_offline",
-            "roster_groups_allowed", "send_last_published_item", "tempsub", "subscribe", "title", "type",
+            "access_model",
+            "body_xslt",
+            "contact",
+            "dataform_xslt",
+            "deliver_notifications",
+            "deliver_payloads",
+            "description",
+            "item_expire",
+            "itemreply",
+            "language",
+            "max_items",
+            "max_payload_size",
+            "node_type",
+            "notification_type",
+            "notify_config",
+            "notify_delete",
+            "notify_retract",
+            "notify_sub",
+            "persist_items",
+            "presence_based_delivery",
+            "publish_model",
+            "publish_node_full",
+            "purge_offline",
+            "roster_groups_allowed",
+            "send_last_published_item",
+            "tempsub",
+            "subscribe",
+            "title",
+            "type",
         ] {
             assert!(form.get(&format!("pubsub#{var}")).is_some(), "{var}");
         }

@@ -226,8 +226,10 @@ impl NodeTask {
     /// The owners and groups that a request must be compared with.
     fn needs_relation(&self, request: Option<&NodeRequest>) -> Option<(Vec<Jid>, Vec<String>)> {
         let node = self.node.as_ref()?;
-        let reads =
-            matches!(request?, NodeRequest::Subscribe { .. } | NodeRequest::Items(_) | NodeRequest::DiscoItems(_));
+        let reads = matches!(
+            request?,
+            NodeRequest::Subscribe { .. } | NodeRequest::Items(_) | NodeRequest::DiscoItems(_)
+        );
         let config = node.config();
         let groups = match config.access_model {
             AccessModel::Presence => Vec::new(),
@@ -485,7 +487,9 @@ impl NodeTask {
                 (ctx.changes, ctx.notices)
             };
             self.subscribers.apply(&changes);
-            if let Some(rest) = Delivery::new(&self.key, &self.shared, node, notices).perform_to(&Arc::from([])) {
+            if let Some(rest) =
+                Delivery::new(&self.key, &self.shared, node, notices).perform_to(&Arc::from([]))
+            {
                 rest.await;
             }
             after = page.last().cloned();

@@ -10,10 +10,11 @@ const fn parts(name: &str) -> (StanzaCondition, ErrorType) {
     use StanzaCondition as Of;
     match name.as_bytes() {
         b"closed-node" => (Of::NotAllowed, Cancel),
-        b"item-forbidden" | b"item-required" | b"jid-required" | b"subid-required" => (Of::BadRequest, Modify),
-        b"payload-required" | b"invalid-payload" | b"invalid-jid" | b"nodeid-required" | b"invalid-options" => {
+        b"item-forbidden" | b"item-required" | b"jid-required" | b"subid-required" => {
             (Of::BadRequest, Modify)
         }
+        b"payload-required" | b"invalid-payload" | b"invalid-jid" | b"nodeid-required"
+        | b"invalid-options" => (Of::BadRequest, Modify),
         b"invalid-subid" | b"payload-too-big" | b"unsupported-access-model" => (Of::NotAcceptable, Modify),
         b"max-items-exceeded" => (Of::NotAllowed, Cancel),
         b"node-full" | b"precondition-not-met" => (Of::Conflict, Cancel),
@@ -41,9 +42,11 @@ pub(crate) fn not_subscribed_to_read() -> StanzaError {
 
 /// The service or node does not have this feature.
 pub(crate) fn unsupported(feature: &'static str) -> StanzaError {
-    StanzaError::new(StanzaCondition::FeatureNotImplemented).kind(ErrorType::Cancel).application_element(|w| {
-        w.start_ns("unsupported", Ns::PubsubErrors).attr("feature", feature).end();
-    })
+    StanzaError::new(StanzaCondition::FeatureNotImplemented).kind(ErrorType::Cancel).application_element(
+        |w| {
+            w.start_ns("unsupported", Ns::PubsubErrors).attr("feature", feature).end();
+        },
+    )
 }
 
 /// Insufficient privileges.

@@ -24,8 +24,13 @@ pub(crate) struct Relation {
 /// Where nodes are.
 pub(crate) trait PubSubHost: Send + Sync + 'static {
     /// Whether a user may create a node at this address.
-    fn may_create(&self, node: &Arc<Node>, service: JidRef<'_>, user: JidRef<'_>, options: &ServiceOptions)
-    -> bool;
+    fn may_create(
+        &self,
+        node: &Arc<Node>,
+        service: JidRef<'_>,
+        user: JidRef<'_>,
+        options: &ServiceOptions,
+    ) -> bool;
 
     /// Whether a publication creates a node that does not exist (section 7.1.4).
     fn auto_creates(&self, options: &ServiceOptions) -> bool;

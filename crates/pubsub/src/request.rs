@@ -88,8 +88,12 @@ pub(crate) enum NodeRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ServiceRequest {
     /// The service chooses the name.
-    CreateInstant { config: Option<DataForm> },
-    DefaultConfig { node_type: Option<String> },
+    CreateInstant {
+        config: Option<DataForm>,
+    },
+    DefaultConfig {
+        node_type: Option<String>,
+    },
     DefaultOptions,
     Subscriptions(Option<RsmRequest>),
     Affiliations(Option<RsmRequest>),
@@ -173,9 +177,7 @@ impl PubSubRequest {
         match payload.ns() {
             Some(Ns::Pubsub) => read_pubsub(payload, is_set),
             Some(Ns::PubsubOwner) => read_owner(payload, is_set),
-            Some(Ns::DiscoInfo) => {
-                Ok(PubSubRequest::OfNode(required_node(payload)?, NodeRequest::Info))
-            }
+            Some(Ns::DiscoInfo) => Ok(PubSubRequest::OfNode(required_node(payload)?, NodeRequest::Info)),
             Some(Ns::DiscoItems) => {
                 let rsm = RsmRequest::from_parent(payload)?;
                 Ok(PubSubRequest::OfNode(required_node(payload)?, NodeRequest::DiscoItems(rsm)))

@@ -132,7 +132,9 @@ impl PubSubService {
     fn answer(&self, request: &IqRequest<'_>, of_service: ServiceRequest) -> Result<IqFlow, StanzaError> {
         let options = self.shared.options();
         match of_service {
-            ServiceRequest::CreateInstant { config } => self.create_instant(request, NodeRequest::Create { config }),
+            ServiceRequest::CreateInstant { config } => {
+                self.create_instant(request, NodeRequest::Create { config })
+            }
             ServiceRequest::DefaultConfig { node_type } => {
                 if node_type.is_some_and(|node_type| node_type != "leaf") {
                     return Err(unsupported("collections"));
@@ -181,7 +183,11 @@ impl PubSubService {
                 w.start("item").attr("jid", service.as_str()).attr("node", name).attr("name", title).end();
             }
             if is_page || (nodes.len() as u64) < count {
-                write_page(&mut w, nodes.first().zip(nodes.last()).map(|(a, b)| (&a.jid, &b.jid)), Some(count));
+                write_page(
+                    &mut w,
+                    nodes.first().zip(nodes.last()).map(|(a, b)| (&a.jid, &b.jid)),
+                    Some(count),
+                );
             }
             w.end();
             Ok(out)

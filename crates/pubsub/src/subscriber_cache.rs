@@ -42,7 +42,10 @@ impl SubscriberCache {
 
     /// A node that is created has none.
     pub(crate) fn set_empty(&mut self) {
-        *self = SubscriberCache { state: CacheState::Known { all: BTreeSet::new(), list: None }, ..Default::default() };
+        *self = SubscriberCache {
+            state: CacheState::Known { all: BTreeSet::new(), list: None },
+            ..Default::default()
+        };
     }
 
     /// Whether a user is subscribed; `None` if only the store knows.
@@ -84,8 +87,11 @@ impl SubscriberCache {
                     self.recent.insert(user.bare().to_jid(), is_added);
                 }
                 CacheState::Known { all, list } => {
-                    let has_changed =
-                        if is_added { all.insert(user.bare().to_jid()) } else { all.remove(user.bare().as_str()) };
+                    let has_changed = if is_added {
+                        all.insert(user.bare().to_jid())
+                    } else {
+                        all.remove(user.bare().as_str())
+                    };
                     if has_changed {
                         *list = None;
                     }

@@ -87,13 +87,12 @@ impl Default for SubscriptionOptions {
 impl SubscriptionOptions {
     /// The form.
     pub(crate) fn form(&self, kind: FormKind) -> DataForm {
-        let expire = FormField::new(FormFieldType::TextSingle, "pubsub#expire").label("End of the subscription");
+        let expire =
+            FormField::new(FormFieldType::TextSingle, "pubsub#expire").label("End of the subscription");
         let expire = match self.expiry {
             SubscriptionExpiry::Never => expire,
             SubscriptionExpiry::Presence => expire.value("presence"),
-            SubscriptionExpiry::At(millis) => {
-                expire.value(datetime::format_utc(millis, false))
-            }
+            SubscriptionExpiry::At(millis) => expire.value(datetime::format_utc(millis, false)),
         };
         let show = FormField::new(FormFieldType::ListMulti, "pubsub#show-values")
             .label("Presence for which events are delivered");
@@ -115,7 +114,10 @@ impl SubscriptionOptions {
         if submitted.fields.len() > max_fields {
             return Err(invalid().text("the form has too many fields"));
         }
-        let form = self.form(FormKind::Form).validate(submitted).map_err(|error| invalid().text(error.to_string()))?;
+        let form = self
+            .form(FormKind::Form)
+            .validate(submitted)
+            .map_err(|error| invalid().text(error.to_string()))?;
         let mut next = self.clone();
         next.apply(&form).ok_or_else(invalid)?;
         *self = next;
@@ -128,9 +130,7 @@ impl SubscriptionOptions {
             self.expiry = match form.value("pubsub#expire").map(str::trim) {
                 None | Some("") => SubscriptionExpiry::Never,
                 Some("presence") => SubscriptionExpiry::Presence,
-                Some(text) => {
-                    SubscriptionExpiry::At(u64::try_from(datetime::parse_datetime(text)?).ok()?)
-                }
+                Some(text) => SubscriptionExpiry::At(u64::try_from(datetime::parse_datetime(text)?).ok()?),
             };
         }
         if form.get("pubsub#show-values").is_some() {

@@ -17,7 +17,10 @@ pub(super) enum SubscribeDecision {
 
 impl PubSubNode {
     /// Whether the requester may subscribe (section 6.1.3).
-    pub(super) fn check_subscribe(&self, requester: &Requester<'_>) -> Result<SubscribeDecision, StanzaError> {
+    pub(super) fn check_subscribe(
+        &self,
+        requester: &Requester<'_>,
+    ) -> Result<SubscribeDecision, StanzaError> {
         let affiliation = self.affiliation(requester);
         if matches!(affiliation, Affiliation::Outcast | Affiliation::PublishOnly) {
             return Err(forbidden());

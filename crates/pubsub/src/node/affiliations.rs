@@ -73,8 +73,7 @@ impl PubSubNode {
                 continue;
             }
             let is_last_owner = before == Affiliation::Owner && self.owners().count() < 2;
-            let is_full =
-                before == Affiliation::None && self.affiliations.len() >= ctx.limits.affiliations;
+            let is_full = before == Affiliation::None && self.affiliations.len() >= ctx.limits.affiliations;
             if is_last_owner || is_full || !is_allowed(before, affiliation) {
                 failed.push(user);
                 continue;

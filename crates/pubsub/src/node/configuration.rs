@@ -19,7 +19,11 @@ impl PubSubNode {
     }
 
     /// Section 8.2.4.
-    pub(super) fn configure(&mut self, ctx: &mut NodeCtx<'_>, form: &DataForm) -> Result<NodeAnswer, StanzaError> {
+    pub(super) fn configure(
+        &mut self,
+        ctx: &mut NodeCtx<'_>,
+        form: &DataForm,
+    ) -> Result<NodeAnswer, StanzaError> {
         if form.kind == FormKind::Cancel {
             return Ok(NodeAnswer::empty());
         }

@@ -29,7 +29,16 @@ impl PubSubNode {
         }
         let configured = self.config.form(FormKind::Result);
         let mut form = DataForm::typed(FormKind::Result, META_DATA_FORM);
-        for var in ["type", "title", "description", "language", "contact", "access_model", "publish_model", "max_items"] {
+        for var in [
+            "type",
+            "title",
+            "description",
+            "language",
+            "contact",
+            "access_model",
+            "publish_model",
+            "max_items",
+        ] {
             let field = configured.get(&format!("pubsub#{var}")).filter(|field| !field.values.is_empty());
             if let Some(field) = field {
                 form = form.field(FormField { options: Vec::new(), ..field.clone() });

@@ -133,14 +133,7 @@ pub(crate) struct PubSubNode {
 
 impl<'a> NodeCtx<'a> {
     pub(crate) fn new(now: u64, new_id: &'a dyn Fn() -> String, limits: &'a NodeLimits) -> NodeCtx<'a> {
-        NodeCtx {
-            now,
-            new_id,
-            limits,
-            changes: Vec::new(),
-            notices: Vec::new(),
-            rechecks_subscribers: false,
-        }
+        NodeCtx { now, new_id, limits, changes: Vec::new(), notices: Vec::new(), rechecks_subscribers: false }
     }
 }
 

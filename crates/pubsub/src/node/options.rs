@@ -1,7 +1,7 @@
 //! Options of subscriptions: XEP-0060 1.30.0, sections 6.3 and 6.4.
 
-use stanza::payload::data_form::{DataForm, FormKind};
 use stanza::StanzaError;
+use stanza::payload::data_form::{DataForm, FormKind};
 use xml::Ns;
 
 use super::subscribing::{FoundSubscription, limit_lease};

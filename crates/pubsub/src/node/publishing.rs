@@ -115,7 +115,9 @@ impl PubSubNode {
             return Err(pubsub_error("item-required"));
         }
         if given.len() > ctx.limits.batch_items {
-            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many items in one request"));
+            return Err(
+                StanzaError::new(StanzaCondition::NotAcceptable).text("too many items in one request")
+            );
         }
         let limit = self.config.item_limit(ctx.limits);
         if self.config.persist_items && limit > 0 && given.len() > limit {
@@ -153,7 +155,11 @@ impl PubSubNode {
     }
 
     /// Removes the oldest items for the given ones, and returns their ids (section 7.1.2.5).
-    fn make_room(&mut self, ctx: &mut NodeCtx<'_>, given: &[GivenItem]) -> Result<Vec<Box<str>>, StanzaError> {
+    fn make_room(
+        &mut self,
+        ctx: &mut NodeCtx<'_>,
+        given: &[GivenItem],
+    ) -> Result<Vec<Box<str>>, StanzaError> {
         let replaced: BTreeSet<&str> = given
             .iter()
             .filter_map(|item| item.id.as_deref())
@@ -195,7 +201,9 @@ impl PubSubNode {
             return Err(pubsub_error("item-required"));
         }
         if ids.len() > ctx.limits.batch_items {
-            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many items in one request"));
+            return Err(
+                StanzaError::new(StanzaCondition::NotAcceptable).text("too many items in one request")
+            );
         }
         if !self.config.persist_items {
             return Err(unsupported("persistent-items"));

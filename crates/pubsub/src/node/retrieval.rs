@@ -80,7 +80,9 @@ impl PubSubNode {
         self.check_read(requester)?;
         self.check_subid(requester, query.subid.as_deref())?;
         if query.ids.len() > ctx.limits.batch_items {
-            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many items in one request"));
+            return Err(
+                StanzaError::new(StanzaCondition::NotAcceptable).text("too many items in one request")
+            );
         }
         let whole = |seqs: Vec<u64>, cached: Option<PubSubItem>| ItemsAnswer {
             count: seqs.len() as u64,
@@ -94,9 +96,8 @@ impl PubSubNode {
                 return Err(unsupported("persistent-items"));
             }
             // Section 6.5.5: the last item of a transient node.
-            let is_meant = |last: &&PubSubItem| {
-                query.ids.is_empty() || query.ids.iter().any(|id| **id == *last.head.id)
-            };
+            let is_meant =
+                |last: &&PubSubItem| query.ids.is_empty() || query.ids.iter().any(|id| **id == *last.head.id);
             return Ok(NodeAnswer::Items(whole(Vec::new(), self.last.as_ref().filter(is_meant).cloned())));
         }
         if !query.ids.is_empty() {

@@ -108,7 +108,8 @@ impl PubSubNode {
             w.start_ns("pubsub", Ns::PubsubOwner).start("subscriptions").attr("node", &self.name);
             for change in &failed {
                 let one = self.special_of(change).next();
-                let (state, subid) = one.map_or(("none", None), |one| (one.state.as_str(), Some(&*one.subid)));
+                let (state, subid) =
+                    one.map_or(("none", None), |one| (one.state.as_str(), Some(&*one.subid)));
                 write_subscription(w, None, &change.jid, state, subid);
             }
             w.end().end();

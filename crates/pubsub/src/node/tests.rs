@@ -203,7 +203,11 @@ fn publish_models_and_affiliations_decide_who_publishes() {
                 let may = affiliation.may_always_publish()
                     || affiliation != Affiliation::Outcast
                         && (model == "open" || model == "subscribers" && is_subscribed);
-                assert_eq!(outcome.answer.is_ok(), may, "{model}, {affiliation:?}, subscribed {is_subscribed}");
+                assert_eq!(
+                    outcome.answer.is_ok(),
+                    may,
+                    "{model}, {affiliation:?}, subscribed {is_subscribed}"
+                );
             }
         }
     }
@@ -246,7 +250,10 @@ fn the_owner_list_never_becomes_empty() {
     };
     assert!(!set(&mut node, &[(&hamlet, Affiliation::None)]));
     assert!(set(&mut node, &[(&bard, Affiliation::Owner)]));
-    assert!(!set(&mut node, &[(&hamlet, Affiliation::None), (&bard, Affiliation::None)]), "one of them stays");
+    assert!(
+        !set(&mut node, &[(&hamlet, Affiliation::None), (&bard, Affiliation::None)]),
+        "one of them stays"
+    );
     assert_eq!(node.owners().count(), 1);
 }
 
@@ -288,12 +295,8 @@ fn what_is_stored_is_read_back() {
             other => panic!("{other:?}"),
         }
     }
-    let stored = StoredPubSubNode {
-        record: record.unwrap(),
-        affiliations: vec![(hamlet.clone(), 1)],
-        special,
-        items,
-    };
+    let stored =
+        StoredPubSubNode { record: record.unwrap(), affiliations: vec![(hamlet.clone(), 1)], special, items };
     let service = jid("pubsub.shakespeare.lit");
     let read = PubSubNode::restore(service, "princely_musings".into(), stored, &limits()).unwrap();
     assert_eq!((read.config(), read.last_seq()), (node.config(), Some(2)));

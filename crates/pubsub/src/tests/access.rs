@@ -34,7 +34,7 @@ fn section_4_5_presence_and_roster_ask_the_rosters_of_owners() {
     let fields = [("pubsub#access_model", "roster"), ("pubsub#roster_groups_allowed", "friends|servants")];
     let configured = configure(&hamlet, &fields);
     assert_result(&hamlet, &configured, "");
-    denmark.engine.add_contact("hamlet", "bernardo", Subscription::BOTH);
+    denmark.engine.befriend("hamlet", "bernardo");
     for answer in [read(&bernardo), subscribe(&bernardo)] {
         assert_error(&answer, "auth", "not-authorized", "not-in-roster-group");
     }

@@ -45,7 +45,8 @@ fn nodes_are_created_listed_shown_and_deleted() {
     let shown = run(&denmark, "get-pubsub-node", &[node]).unwrap();
     assert_eq!(rows(&shown, "affiliations"), ["hamlet@example.com owner"]);
     assert!(rows(&shown, "config").contains(&"pubsub#title Musings".to_owned()));
-    let counts: Vec<String> = ["items", "subscribers"].iter().map(|field| shown.get(field).unwrap().texts().concat()).collect();
+    let counts: Vec<String> =
+        ["items", "subscribers"].iter().map(|field| shown.get(field).unwrap().texts().concat()).collect();
     assert_eq!(counts, ["2", "2"]);
     let found = rows(&run(&denmark, "get-pubsub-subscribers", &[node]).unwrap(), "subscribers");
     assert_eq!(found, ["francisco@example.com", "hamlet@example.com"]);
@@ -77,7 +78,11 @@ fn section_8_7_an_owner_asks_for_pending_requests() {
         ))
     };
     let shown = answer_of(command(&hamlet, ""));
-    assert!(shown.contains("status='executing'") && shown.contains(&format!("<option><value>{NODE}</value></option>")), "{shown}");
+    assert!(
+        shown.contains("status='executing'")
+            && shown.contains(&format!("<option><value>{NODE}</value></option>")),
+        "{shown}"
+    );
     assert_error(&answer_of(command(&horatio, "")), "cancel", "forbidden", "");
     let choose = |node: &str| form("subscribe_authorization", &[("pubsub#node", node)]);
     let received = command(&hamlet, &choose(NODE));

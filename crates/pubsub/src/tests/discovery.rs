@@ -14,7 +14,9 @@ fn section_5_1_the_service_names_its_features() {
     let francisco = denmark.connect("francisco");
     let info = disco(&francisco, "info", "");
     assert!(info.contains("<identity category='pubsub' type='service' name='Publish-Subscribe'/>"), "{info}");
-    for feature in ["publish", "subscribe", "instant-nodes", "publish-options", "retrieve-items", "last-published"] {
+    for feature in
+        ["publish", "subscribe", "instant-nodes", "publish-options", "retrieve-items", "last-published"]
+    {
         assert!(info.contains(&format!("http://jabber.org/protocol/pubsub#{feature}'")), "{feature}");
     }
 }
@@ -22,7 +24,8 @@ fn section_5_1_the_service_names_its_features() {
 #[test]
 fn sections_5_2_to_5_5_nodes_and_items() {
     let denmark = Denmark::new();
-    let hamlet = denmark.node(&[("pubsub#title", "Princely Musings (Atom)"), ("pubsub#type", "urn:example:e2ee:bundle")]);
+    let hamlet = denmark
+        .node(&[("pubsub#title", "Princely Musings (Atom)"), ("pubsub#type", "urn:example:e2ee:bundle")]);
     create(&hamlet, "secret", &[("pubsub#access_model", "whitelist")]);
     create(&hamlet, "plain", &[]);
     let francisco = denmark.connect("francisco");
@@ -46,7 +49,10 @@ fn sections_5_2_to_5_5_nodes_and_items() {
         ),
     );
     let info = disco(&francisco, "info", NODE);
-    assert!(info.contains("<identity category='pubsub' type='leaf' name='Princely Musings (Atom)'/>"), "{info}");
+    assert!(
+        info.contains("<identity category='pubsub' type='leaf' name='Princely Musings (Atom)'/>"),
+        "{info}"
+    );
     for (var, value) in [
         ("FORM_TYPE", "http://jabber.org/protocol/pubsub#meta-data"),
         ("pubsub#type", "urn:example:e2ee:bundle"),
@@ -57,8 +63,12 @@ fn sections_5_2_to_5_5_nodes_and_items() {
         ("pubsub#owner", "hamlet@example.com"),
         ("pubsub#num_subscribers", "1"),
     ] {
-        let field = info.split(&format!("<field var='{var}'")).nth(1).unwrap_or_else(|| panic!("{var}: {info}"));
-        assert!(field.split("</field>").next().unwrap().contains(&format!("<value>{value}</value>")), "{var}: {info}");
+        let field =
+            info.split(&format!("<field var='{var}'")).nth(1).unwrap_or_else(|| panic!("{var}: {info}"));
+        assert!(
+            field.split("</field>").next().unwrap().contains(&format!("<value>{value}</value>")),
+            "{var}: {info}"
+        );
     }
     for kind in ["info", "items"] {
         assert_error(&disco(&francisco, kind, "elsewhere"), "cancel", "item-not-found", "");
@@ -80,7 +90,10 @@ fn section_5_2_nodes_are_listed_in_pages() {
     };
     let (first, second) = (page(""), page("<after>n1</after>"));
     assert!(first.contains("node='n0'") && first.contains("<last>n1</last><count>5</count>"), "{first}");
-    assert!(second.contains("node='n2'") && second.contains("node='n3'") && !second.contains("node='n1'"), "{second}");
+    assert!(
+        second.contains("node='n2'") && second.contains("node='n3'") && !second.contains("node='n1'"),
+        "{second}"
+    );
     assert!(!page("<after>nowhere</after>").contains("<item "));
 }
 
@@ -106,8 +119,19 @@ fn sections_5_6_and_5_7_subscriptions_and_affiliations_over_all_nodes() {
         set(&francisco, &format!("<subscribe node='{node}' jid='{}'/>", francisco.full()));
     }
     let all = get(&francisco, "<subscriptions/>");
-    assert!(all.contains(&format!("<subscription node='{NODE}' jid='francisco@example.com' subscription='subscribed'/>")), "{all}");
-    assert!(all.contains(&format!("<subscription node='node2' jid='{}' subscription='pending'/>", francisco.full())), "{all}");
+    assert!(
+        all.contains(&format!(
+            "<subscription node='{NODE}' jid='francisco@example.com' subscription='subscribed'/>"
+        )),
+        "{all}"
+    );
+    assert!(
+        all.contains(&format!(
+            "<subscription node='node2' jid='{}' subscription='pending'/>",
+            francisco.full()
+        )),
+        "{all}"
+    );
     assert!(all.contains("node='node5'") && all.contains("subid='"), "{all}");
     let one = get(&francisco, &format!("<subscriptions node='{NODE}'/>"));
     assert!(one.contains(&format!("<subscriptions node='{NODE}'><subscription node='{NODE}'")), "{one}");

@@ -12,10 +12,7 @@ fn ids(answer: &str) -> Vec<String> {
 }
 
 fn page(client: &NodeClient, set: &str) -> String {
-    get(
-        client,
-        &format!("<items node='{NODE}'/><set xmlns='http://jabber.org/protocol/rsm'>{set}</set>"),
-    )
+    get(client, &format!("<items node='{NODE}'/><set xmlns='http://jabber.org/protocol/rsm'>{set}</set>"))
 }
 
 #[test]

@@ -25,8 +25,10 @@ fn nodes_are_created_by_those_who_may() {
 
 #[test]
 fn section_6_1_3_9_subscriptions_of_a_user_are_limited() {
-    let denmark =
-        Denmark::with(&[("subscriptions_per_user", OptionValue::Int(2)), ("subscriptions_per_address", OptionValue::Int(3))]);
+    let denmark = Denmark::with(&[
+        ("subscriptions_per_user", OptionValue::Int(2)),
+        ("subscriptions_per_address", OptionValue::Int(3)),
+    ]);
     let hamlet = denmark.node(&[]);
     let francisco = denmark.connect("francisco");
     let of = |node: &str| set(&francisco, &format!("<subscribe node='{node}' jid='francisco@example.com'/>"));
@@ -55,7 +57,10 @@ fn subscriptions_with_options_are_limited() {
     }
     let third = set(&francisco, &format!("<subscribe node='{NODE}' jid='francisco@example.com/c'/>"));
     assert_error(&third, "wait", "resource-constraint", "");
-    assert!(subscribe(&denmark.connect("bernardo")).contains("subscription='subscribed'"), "plain ones are not");
+    assert!(
+        subscribe(&denmark.connect("bernardo")).contains("subscription='subscribed'"),
+        "plain ones are not"
+    );
 }
 
 #[test]
@@ -68,7 +73,8 @@ fn items_and_payloads_are_limited() {
         publish(&hamlet, &id.to_string());
     }
     assert_eq!(get(&hamlet, &format!("<items node='{NODE}'/>")).matches("<item ").count(), 3);
-    let large = format!("<publish node='{NODE}'><item><a xmlns='u:a'>{}</a></item></publish>", "x".repeat(100));
+    let large =
+        format!("<publish node='{NODE}'><item><a xmlns='u:a'>{}</a></item></publish>", "x".repeat(100));
     assert_error(&set(&hamlet, &large), "modify", "not-acceptable", "payload-too-big");
 }
 

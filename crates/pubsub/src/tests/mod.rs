@@ -69,8 +69,7 @@ impl Denmark {
 
     fn connect_as(&self, user: &str, resource: &str) -> NodeClient {
         let client = self.engine.connect(user, resource);
-        client.send("<presence/>");
-        client.recv();
+        make_available(&self.engine, &client);
         client
     }
 
@@ -81,6 +80,15 @@ impl Denmark {
         assert!(created.contains("type='result'"), "{created}");
         hamlet
     }
+}
+
+/// In place of the feature of presence.
+fn make_available(engine: &TestNode, client: &NodeClient) {
+    let full = jid::Jid::parse(client.full()).unwrap();
+    let account = engine.node.routing_table.find(full.as_ref()).unwrap();
+    let session = account.session(full.resource().unwrap()).unwrap();
+    session.set_available(throng_core::SharedStanza::parse(b"<presence/>").unwrap(), 0);
+    engine.node.announce_readiness(&account);
 }
 
 /// A form that is submitted.

@@ -15,13 +15,17 @@ fn section_8_1_nodes_are_created() {
     let instant = set(&hamlet, "<create/>");
     let name = attribute(instant.split("<create").nth(1).unwrap(), "node");
     assert!(owner_get(&hamlet, &format!("<configure node='{name}'/>")).contains("pubsub#title"));
-    let instant = set(&hamlet, &format!("<create/><configure>{}</configure>", form("node_config", &[("pubsub#title", "x")])));
+    let instant = set(
+        &hamlet,
+        &format!("<create/><configure>{}</configure>", form("node_config", &[("pubsub#title", "x")])),
+    );
     assert!(instant.contains("type='result'"), "{instant}");
     let refused = create(&hamlet, "other", &[("pubsub#access_model", "secret")]);
     assert_error(&refused, "modify", "not-acceptable", "unsupported-access-model");
     assert_error(&get(&hamlet, "<items node='other'/>"), "cancel", "item-not-found", "");
     let with_node = form("node_config", &[]);
-    let wrong = set(&hamlet, &format!("<create node='other'/><configure node='other'>{with_node}</configure>"));
+    let wrong =
+        set(&hamlet, &format!("<create node='other'/><configure node='other'>{with_node}</configure>"));
     assert_error(&wrong, "modify", "bad-request", "");
     let wrong = set(&hamlet, &format!("<configure>{with_node}</configure><create node='other'/>"));
     assert_error(&wrong, "modify", "bad-request", "");
@@ -42,14 +46,23 @@ fn section_8_2_the_configuration_is_shown_and_changed() {
     assert!(owner_get(&hamlet, &format!("<configure node='{NODE}'/>")).contains("<value>Musings</value>"));
     assert_result(
         &hamlet,
-        &owner_set(&hamlet, &format!("<configure node='{NODE}'><x xmlns='jabber:x:data' type='cancel'/></configure>")),
+        &owner_set(
+            &hamlet,
+            &format!("<configure node='{NODE}'><x xmlns='jabber:x:data' type='cancel'/></configure>"),
+        ),
         "",
     );
     configure(&hamlet, &[("pubsub#notify_config", "1")]);
     let received = events(&francisco).concat();
-    assert!(received.contains(&format!("<configuration node='{NODE}'><x xmlns='jabber:x:data' type='result'>")), "{received}");
+    assert!(
+        received.contains(&format!("<configuration node='{NODE}'><x xmlns='jabber:x:data' type='result'>")),
+        "{received}"
+    );
     configure(&hamlet, &[("pubsub#deliver_payloads", "0")]);
-    testkit::assert_same(&events(&francisco), &[event(&francisco, &format!("<configuration node='{NODE}'/>"))]);
+    testkit::assert_same(
+        &events(&francisco),
+        &[event(&francisco, &format!("<configuration node='{NODE}'/>"))],
+    );
     let stranger = format!("<configure node='{NODE}'/>");
     assert_error(&owner_get(&francisco, &stranger), "auth", "forbidden", "");
     assert_error(&owner_get(&hamlet, "<configure/>"), "modify", "bad-request", "nodeid-required");
@@ -155,9 +168,14 @@ fn section_8_8_an_owner_lists_and_changes_subscriptions() {
     assert_error(&owner_get(&francisco, &list), "auth", "forbidden", "");
     assert_error(&owner_get(&hamlet, "<subscriptions node='elsewhere'/>"), "cancel", "item-not-found", "");
     let listed = owner_get(&hamlet, &list);
-    assert!(listed.contains("<subscription jid='francisco@example.com' subscription='subscribed'/>"), "{listed}");
+    assert!(
+        listed.contains("<subscription jid='francisco@example.com' subscription='subscribed'/>"),
+        "{listed}"
+    );
     assert!(listed.contains(&format!("jid='{}'", bernardo.full())) && listed.contains("subid='"), "{listed}");
-    let change = |content: &str| owner_set(&hamlet, &format!("<subscriptions node='{NODE}'>{content}</subscriptions>"));
+    let change = |content: &str| {
+        owner_set(&hamlet, &format!("<subscriptions node='{NODE}'>{content}</subscriptions>"))
+    };
     let answer = change(
         "<subscription jid='francisco@example.com' subscription='none'/>\
          <subscription jid='bard@example.com' subscription='subscribed'/><subscription jid='horatio@example.com'/>",
@@ -173,8 +191,16 @@ fn section_8_8_an_owner_lists_and_changes_subscriptions() {
         bernardo.full()
     ));
     assert_error(&answer, "modify", "not-acceptable", "");
-    assert!(answer.contains(&format!("<pubsub xmlns='http://jabber.org/protocol/pubsub#owner'><subscriptions node='{NODE}'>")), "{answer}");
-    assert!(answer.contains("subscription='subscribed'/></subscriptions>") && !answer.contains("bard"), "{answer}");
+    assert!(
+        answer.contains(&format!(
+            "<pubsub xmlns='http://jabber.org/protocol/pubsub#owner'><subscriptions node='{NODE}'>"
+        )),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("subscription='subscribed'/></subscriptions>") && !answer.contains("bard"),
+        "{answer}"
+    );
     assert!(!owner_get(&hamlet, &list).contains("bard"), "the other change was made");
 }
 
@@ -187,7 +213,8 @@ fn section_8_9_an_owner_lists_and_changes_affiliations() {
     assert_error(&owner_get(&francisco, &list), "auth", "forbidden", "");
     let listed = owner_get(&hamlet, &list);
     assert!(listed.contains("<affiliation jid='hamlet@example.com' affiliation='owner'/>"), "{listed}");
-    let change = |content: &str| owner_set(&hamlet, &format!("<affiliations node='{NODE}'>{content}</affiliations>"));
+    let change =
+        |content: &str| owner_set(&hamlet, &format!("<affiliations node='{NODE}'>{content}</affiliations>"));
     let of = |user: &str, affiliation: &str| {
         format!("<affiliation jid='{user}@example.com' affiliation='{affiliation}'/>")
     };
@@ -201,7 +228,12 @@ fn section_8_9_an_owner_lists_and_changes_affiliations() {
     assert!(!listed.contains("bard") && listed.contains(&of("francisco", "publisher")), "{listed}");
     // A transition that the table of section 4.1 does not have.
     assert_error(&change(&of("francisco", "member")), "modify", "not-acceptable", "");
-    assert_error(&change(&[of("bard", "member"), of("bard", "outcast")].concat()), "modify", "bad-request", "");
+    assert_error(
+        &change(&[of("bard", "member"), of("bard", "outcast")].concat()),
+        "modify",
+        "bad-request",
+        "",
+    );
     assert_error(&change(&of("bard", "king")), "modify", "bad-request", "");
     assert_result(&hamlet, &change(&[of("francisco", "owner"), of("bard", "member")].concat()), "");
     assert_result(&hamlet, &change(&of("hamlet", "none")), "");

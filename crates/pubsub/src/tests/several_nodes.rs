@@ -26,9 +26,8 @@ impl Cluster {
     fn connect(&self, node: usize, user: &str) -> NodeClient {
         let client = self.nodes.node(node).connect(user, "elsinore");
         self.nodes.settle();
-        client.send("<presence/>");
+        make_available(self.nodes.node(node), &client);
         self.nodes.settle();
-        client.recv();
         client
     }
 
@@ -62,7 +61,10 @@ impl Cluster {
     }
 
     fn publish(&self, client: &NodeClient, number: usize, id: &str) -> String {
-        self.set(client, &format!("<publish node='{}'><item id='{id}'>{ENTRY}</item></publish>", name(number)))
+        self.set(
+            client,
+            &format!("<publish node='{}'><item id='{id}'>{ENTRY}</item></publish>", name(number)),
+        )
     }
 
     /// Number of PubSub nodes that each cluster node owns.
@@ -70,7 +72,9 @@ impl Cluster {
         let of_node = |index: &usize| {
             let node = &self.nodes.node(*index).node;
             let key = |number| jid::Jid::parse(&format!("{SERVICE}/{}", name(number))).unwrap();
-            (0..NODES).filter(|number| !crate::node_directory::is_owned_elsewhere(node, &key(*number))).count()
+            (0..NODES)
+                .filter(|number| !crate::node_directory::is_owned_elsewhere(node, &key(*number)))
+                .count()
         };
         self.nodes.alive().iter().map(of_node).collect()
     }
@@ -97,8 +101,14 @@ fn subscribers_on_all_nodes_receive_the_same_events_in_the_same_order() {
             cluster.nodes.settle();
             for client in [&hamlet, &francisco, &bernardo] {
                 let messages = client.recv().into_iter().filter(|one| one.starts_with("<message"));
-                let ids: Vec<String> =
-                    messages.map(|one| attribute(one.split("<item ").nth(1).map(|rest| format!(" {rest}")).as_deref().unwrap(), "id")).collect();
+                let ids: Vec<String> = messages
+                    .map(|one| {
+                        attribute(
+                            one.split("<item ").nth(1).map(|rest| format!(" {rest}")).as_deref().unwrap(),
+                            "id",
+                        )
+                    })
+                    .collect();
                 assert_eq!(ids, ["1", "2", "3"], "{count} nodes, node {number}, {}", client.full());
             }
         }

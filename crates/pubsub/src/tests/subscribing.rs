@@ -150,9 +150,13 @@ fn section_6_3_7_subscribe_and_configure() {
     denmark.node(&[]);
     let francisco = denmark.connect("francisco");
     let subscribe = format!("<subscribe node='{NODE}' jid='francisco@example.com'/>");
-    let options = form("subscribe_options", &[("pubsub#deliver", "1"), ("pubsub#show-values", "chat|online")]);
+    let options =
+        form("subscribe_options", &[("pubsub#deliver", "1"), ("pubsub#show-values", "chat|online")]);
     let answer = set(&francisco, &format!("{subscribe}<options>{options}</options>"));
-    assert!(answer.contains("subid='") && answer.contains("type='result'><field var='FORM_TYPE'"), "{answer}");
+    assert!(
+        answer.contains("subid='") && answer.contains("type='result'><field var='FORM_TYPE'"),
+        "{answer}"
+    );
     assert!(answer.contains("<value>chat</value><value>online</value>"), "{answer}");
     for wrong in [
         format!("<options>{options}</options>{subscribe}"),
@@ -170,7 +174,10 @@ fn section_6_4_default_options() {
     let francisco = denmark.connect("francisco");
     for node in [String::new(), format!(" node='{NODE}'")] {
         let answer = get(&francisco, &format!("<default{node}/>"));
-        assert!(answer.contains(&format!("<default{node}><x xmlns='jabber:x:data' type='result'>")), "{answer}");
+        assert!(
+            answer.contains(&format!("<default{node}><x xmlns='jabber:x:data' type='result'>")),
+            "{answer}"
+        );
         assert!(answer.contains("pubsub#subscribe_options"), "{answer}");
     }
 }
@@ -215,7 +222,10 @@ fn section_6_1_4_an_owner_approves_or_denies() {
     assert!(pending.contains("subscription='pending'"), "{pending}");
     assert_error(&subscribe(&horatio), "auth", "not-authorized", "pending-subscription");
     let asked = hamlet.recv().concat();
-    assert!(asked.contains("pubsub#subscribe_authorization") && asked.contains("<value>horatio@example.com</value>"));
+    assert!(
+        asked.contains("pubsub#subscribe_authorization")
+            && asked.contains("<value>horatio@example.com</value>")
+    );
     publish(&hamlet, "1");
     assert!(horatio.recv().is_empty());
     let items = get(&horatio, &format!("<items node='{NODE}'/>"));
@@ -248,7 +258,12 @@ fn section_6_1_4_an_owner_approves_or_denies() {
     assert!(get(&horatio, "<subscriptions/>").contains("subscription='pending'"));
     decide(&hamlet, "true");
     let received = events(&horatio);
-    assert!(received[0].contains("<subscription node='princely_musings' jid='horatio@example.com' subscription='subscribed'/>"), "{received:?}");
+    assert!(
+        received[0].contains(
+            "<subscription node='princely_musings' jid='horatio@example.com' subscription='subscribed'/>"
+        ),
+        "{received:?}"
+    );
     assert!(received[1].contains("<item id='1'>"), "the last item: {received:?}");
     publish(&hamlet, "2");
     assert_eq!(horatio.recv().len(), 1);

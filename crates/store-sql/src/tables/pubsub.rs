@@ -308,11 +308,7 @@ fn same_kind(one: &PubSubChange, other: &PubSubChange) -> bool {
     ) || matches!((one, other), (PutItem(a), PutItem(b)) if a.head.seq < b.head.seq)
 }
 
-async fn apply(
-    conn: &mut DbConnection,
-    node: &NodeName,
-    changes: &[PubSubChange],
-) -> Result<(), StoreError> {
+async fn apply(conn: &mut DbConnection, node: &NodeName, changes: &[PubSubChange]) -> Result<(), StoreError> {
     let mut number = find(conn, node).await?;
     for group in changes.chunk_by(same_kind) {
         let Some(first) = group.first() else { continue };
@@ -363,11 +359,7 @@ async fn put(
 }
 
 /// Applies changes of one kind to a node that exists.
-async fn apply_group(
-    conn: &mut DbConnection,
-    number: u64,
-    group: &[PubSubChange],
-) -> Result<(), StoreError> {
+async fn apply_group(conn: &mut DbConnection, number: u64, group: &[PubSubChange]) -> Result<(), StoreError> {
     let context = conn.context.clone();
     let sql = &context.sql.pubsub;
     let node = Arg::number(number);
@@ -444,11 +436,7 @@ fn users(group: &[PubSubChange]) -> Vec<&str> {
 }
 
 /// Adds items; those with the same ids, earlier ones of this group included, are removed.
-async fn put_items(
-    conn: &mut DbConnection,
-    node: Arg<'_>,
-    group: &[PubSubChange],
-) -> Result<(), StoreError> {
+async fn put_items(conn: &mut DbConnection, node: Arg<'_>, group: &[PubSubChange]) -> Result<(), StoreError> {
     let context = conn.context.clone();
     let sql = &context.sql.pubsub;
     let mut items: BTreeMap<&str, &PubSubItem> = BTreeMap::new();
@@ -498,7 +486,11 @@ fn with_node<'a>(node: Arg<'a>, values: &[Arg<'a>], size: usize) -> Vec<Arg<'a>>
     args
 }
 
-async fn items(conn: &mut DbConnection, node: &NodeName, seqs: &[u64]) -> Result<Vec<PubSubItem>, StoreError> {
+async fn items(
+    conn: &mut DbConnection,
+    node: &NodeName,
+    seqs: &[u64],
+) -> Result<Vec<PubSubItem>, StoreError> {
     let Some(number) = find(conn, node).await? else { return Ok(Vec::new()) };
     let context = conn.context.clone();
     let args: Vec<Arg<'_>> = seqs.iter().copied().map(Arg::number).collect();
@@ -558,8 +550,7 @@ async fn entity_position(
 async fn affiliations_of(conn: &mut DbConnection, page: &EntityArgs) -> Result<Vec<(Jid, u8)>, StoreError> {
     let context = conn.context.clone();
     let Some([entity, service, after]) = entity_position(conn, page).await? else { return Ok(Vec::new()) };
-    let args =
-        [Arg::number(entity), Arg::number(after), Arg::number(service), Arg::number(page.3.into())];
+    let args = [Arg::number(entity), Arg::number(after), Arg::number(service), Arg::number(page.3.into())];
     let rows = conn.fetch_all(&context.sql.pubsub.affiliations_of, &args).await?;
     rows.iter().map(|row| Ok((node_address(&page.1, row.bytes(0)?)?, small(row.number(1)?)?))).collect()
 }
@@ -571,8 +562,7 @@ async fn subscriptions_of(
     let context = conn.context.clone();
     let sql = &context.sql.pubsub;
     let Some([entity, service, after]) = entity_position(conn, page).await? else { return Ok(Vec::new()) };
-    let args =
-        [Arg::number(entity), Arg::number(after), Arg::number(service), Arg::number(page.3.into())];
+    let args = [Arg::number(entity), Arg::number(after), Arg::number(service), Arg::number(page.3.into())];
     // By number of the node: its address, and whether there is a plain subscription.
     let mut nodes: BTreeMap<u64, (Jid, bool)> = BTreeMap::new();
     for row in &conn.fetch_all(&sql.subscribed_nodes, &args).await? {
@@ -594,7 +584,10 @@ async fn subscriptions_of(
         let plain = is_plain.then_some(None);
         let special = of_node.remove(&number).unwrap_or_default().into_iter().map(Some);
         all.extend(
-            plain.into_iter().chain(special).map(|special| EntitySubscription { node: node.clone(), special }),
+            plain
+                .into_iter()
+                .chain(special)
+                .map(|special| EntitySubscription { node: node.clone(), special }),
         );
     }
     Ok(all)

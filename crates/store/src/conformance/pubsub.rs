@@ -139,15 +139,21 @@ async fn affiliations_are_read_by_node_and_by_entity(f: Fixture) {
     let set = |user: &str, number| PubSubChange::Affiliate(jid(user), number);
     for name in ["a", "b", "c"] {
         let node = format!("pubsub.example.org/{name}");
-        apply(&f.stores, &node, vec![set("ann@example.org/x", Some(1)), set("bob@example.org", Some(5))]).await;
+        apply(&f.stores, &node, vec![set("ann@example.org/x", Some(1)), set("bob@example.org", Some(5))])
+            .await;
     }
-    apply(&f.stores, "pubsub.example.org/b", vec![set("ann@example.org", Some(2)), set("bob@example.org", None)])
-        .await;
+    apply(
+        &f.stores,
+        "pubsub.example.org/b",
+        vec![set("ann@example.org", Some(2)), set("bob@example.org", None)],
+    )
+    .await;
     let service = jid("pubsub.example.org");
     let of = |user: &'static str, after: Option<&str>, limit| {
         let (stores, service, after) = (f.stores.clone(), service.clone(), after.map(jid));
         async move {
-            let found = stores.pubsub.affiliations_of(jid(user).as_ref(), service.as_ref(), after, limit).await;
+            let found =
+                stores.pubsub.affiliations_of(jid(user).as_ref(), service.as_ref(), after, limit).await;
             found.unwrap()
         }
     };
@@ -311,7 +317,8 @@ async fn unusual_names_and_large_payloads_are_kept(f: Fixture) {
         assert_eq!(f.stores.pubsub.load(node.as_ref()).await.unwrap().unwrap().record.title, name);
     }
     let payload = vec![b'x'; 300_000];
-    apply(&f.stores, "pubsub.example.org/node", vec![PubSubChange::PutItem(item(9, "large", &payload))]).await;
+    apply(&f.stores, "pubsub.example.org/node", vec![PubSubChange::PutItem(item(9, "large", &payload))])
+        .await;
     let found = f.stores.pubsub.items(jid("pubsub.example.org/node").as_ref(), vec![9]).await.unwrap();
     assert_eq!(found[0].payload, payload);
 }

@@ -174,9 +174,8 @@ impl PubSub for MemoryStore {
 
     fn count(&self, service: JidRef<'_>) -> StoreFuture<'_, u64> {
         let state = self.state.lock();
-        let is_listed = |(jid, entry): &(&Jid, &PubSubEntry)| {
-            entry.record.is_listed && jid.bare() == service.bare()
-        };
+        let is_listed =
+            |(jid, entry): &(&Jid, &PubSubEntry)| entry.record.is_listed && jid.bare() == service.bare();
         ready(Ok((state.pubsub.iter().filter(is_listed).count() as u64).min(MAX_NODE_COUNT)))
     }
 
