@@ -16,8 +16,8 @@ use crate::FEATURE;
 use crate::affiliation::Affiliation;
 use crate::node::PubSubNode;
 use crate::node_directory::is_owned_elsewhere;
-use crate::node_task::NodeInput;
 use crate::plain_subscriptions::PlainSubscriptions;
+use crate::pubsub_shared::NodeInput;
 use crate::request::NodeRequest;
 use crate::service::{PubSubService, node_address};
 

@@ -1,5 +1,6 @@
 //! Sends the notices of a node: an event is one multicast, which costs one message for each node of a cluster.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use base::BoxFuture;
@@ -7,10 +8,13 @@ use hashbrown::HashSet;
 use jid::Jid;
 use stanza::StanzaCondition;
 use throng_core::multicast::Multicast;
+use throng_core::session::Session;
 use throng_core::{Effect, Effects, Node, SharedStanza, StanzaSource, UndeliveredRecipient};
+use xml::Ns;
 
 use crate::node::{Event, Notice};
-use crate::node_task::{NodeInput, NodeMessage, PubSubShared};
+use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared};
+use crate::subscription::ShowValue;
 
 /// Notices that are to be sent.
 pub(crate) struct Delivery {
@@ -83,13 +87,26 @@ impl Delivery {
     ) {
         let special: &[Jid] = if is_last { &event.special } else { &[] };
         // Without exceptions the list is shared with the task.
+        let with_show: Vec<Jid> = match is_last {
+            true => event
+                .with_show
+                .iter()
+                .filter(|one| has_show(&self.node, one))
+                .map(|one| one.0.clone())
+                .collect(),
+            false => Vec::new(),
+        };
+        let special: Cow<'_, [Jid]> = match with_show.is_empty() {
+            true => Cow::Borrowed(special),
+            false => Cow::Owned([special, &with_show].concat()),
+        };
         let recipients = match special.is_empty()
             && implicit.is_empty()
             && event.except.is_none()
             && !event.presence_based
         {
             true => plain.clone(),
-            false => self.select(event, plain, special, implicit),
+            false => self.select(event, plain, &special, implicit),
         };
         if !recipients.is_empty() {
             let report = self.report();
@@ -146,6 +163,24 @@ impl Delivery {
 fn route(effects: &mut Effects, from: &Jid, to: &Jid, stanza: SharedStanza) {
     let (from, to) = (from.clone(), to.clone());
     effects.add(Effect::RouteInLane { source: StanzaSource::Service, stanza, from, to });
+}
+
+/// Whether the presence of a subscriber is one of those that it wants events for (section 16.4.2). Of a user without a session
+/// on this node it is not known, and the event is sent.
+fn has_show(node: &Node, (jid, wanted): &(Jid, Vec<ShowValue>)) -> bool {
+    let Some(account) = node.routing_table.find(jid.as_ref()) else {
+        return !node.is_single() || node.host(jid.domain()).is_none();
+    };
+    let matches = |session: &Arc<Session>| {
+        let Some(presence) = session.with(|state| state.presence.clone()) else { return false };
+        let Ok(tree) = presence.tree() else { return false };
+        let show = tree.root().child("show", Ns::Client).map(|show| show.text().into_owned());
+        ShowValue::from_show(show.as_deref().unwrap_or_default()).is_some_and(|show| wanted.contains(&show))
+    };
+    match jid.resource() {
+        Some(resource) => account.session(resource).is_some_and(|session| matches(&session)),
+        None => account.sessions().iter().any(matches),
+    }
 }
 
 /// Whether a user is available, as far as this node knows: presence of other servers is not subscribed to, so their users count

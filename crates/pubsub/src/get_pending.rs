@@ -12,8 +12,8 @@ use throng_core::server_error::store_error;
 use xml::{Ns, TreeNode, Writer};
 
 use crate::affiliation::Affiliation;
-use crate::node_task::NodeInput;
 use crate::pubsub_error::{bad_request, not_found};
+use crate::pubsub_shared::NodeInput;
 use crate::request::AUTHORIZATION_FORM;
 use crate::service::{PubSubService, node_address};
 

@@ -9,7 +9,7 @@ use jid::Jid;
 use throng_core::Node;
 use throng_core::node_extensions::Swept;
 
-use crate::node_task::{NodeInput, NodeMessage, PubSubShared};
+use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared};
 
 /// Seconds between two checks.
 const CHECK_SECONDS: u32 = 4;

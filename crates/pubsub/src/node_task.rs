@@ -4,14 +4,12 @@
 //! A node that does not exist has a task only while a request for it is handled. Changes are stored in the background
 //! (`write_queue.rs`); an answer is sent when they are.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 
-use base::lock::LeafRwLock;
 use base::spawn::BoxFuture;
 use jid::Jid;
 use queues::answer_channel::AnswerSender;
-use queues::serial_task::{SerialState, SerialTasks};
+use queues::serial_task::SerialState;
 use stanza::{StanzaCondition, StanzaError};
 use store::{PubSubChange, StoreError, StoreErrorKind};
 use throng_core::Node;
@@ -19,115 +17,33 @@ use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
 
 use crate::delivery::Delivery;
-use crate::node::{NodeAnswer, NodeCtx, NodeState, PubSubNode, Requester};
-use crate::node_config::AccessModel;
-use crate::node_directory::{NodeDirectory, NodeSweep, is_owned_elsewhere};
-use crate::options::ServiceOptions;
+use crate::node::{NodeAnswer, NodeCtx, NodeState, PubSubNode};
+use crate::node_directory::is_owned_elsewhere;
 use crate::plain_subscriptions::{PAGE, PlainSubscriptions};
 use crate::pubsub_error::{forbidden, not_found};
-use crate::pubsub_host::{PubSubHost, Relation, is_anonymous};
-use crate::request::{Approval, NodeRequest};
-use crate::subscriber_cache::{MAX_CACHED, SubscriberCache};
+use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared};
+use crate::request::NodeRequest;
+use crate::requester_facts::{RequesterFacts, requester};
+use crate::subscriber_cache::SubscriberCache;
 use crate::write_queue::{AfterWrite, WriteQueue};
-
-/// The tasks of a domain's nodes, by address: the service, with the node's name as resource.
-pub(crate) type NodeTasks = SerialTasks<Jid, NodeTask>;
-
-/// What the tasks of a domain share.
-pub(crate) struct PubSubShared {
-    pub(crate) host: Box<dyn PubSubHost>,
-    options: LeafRwLock<Arc<ServiceOptions>>,
-    pub(crate) directory: NodeDirectory,
-    tasks: OnceLock<Weak<NodeTasks>>,
-    is_swept: AtomicBool,
-}
-
-/// An input of a node.
-pub(crate) struct NodeMessage {
-    pub(crate) node: Arc<Node>,
-    pub(crate) input: NodeInput,
-}
-
-/// What a node handles.
-pub(crate) enum NodeInput {
-    /// A request and the way of its answer.
-    Request { request: NodeRequest, from: Jid, reply: AnswerSender<IqAnswer> },
-    /// A request of an operator, on behalf of this user.
-    Command { request: NodeRequest, user: Jid, reply: AnswerSender<IqAnswer> },
-    /// An owner answers a request for approval.
-    Approval { approval: Approval, from: Jid },
-    /// An owner wants all requests for approval again (section 8.7).
-    AskAgain { from: Jid, reply: AnswerSender<IqAnswer> },
-    /// A session becomes available, or unavailable.
-    Presence { from: Jid, is_available: bool },
-    /// Subscribers that do not exist any more.
-    SubscribersLost(Vec<Jid>),
-    /// The node is not used, another member of the cluster owns it, or its task waits for its end.
-    Drop,
-}
-
-/// What the task found out about the sender of an input.
-#[derive(Clone, Copy, Debug, Default)]
-struct Facts {
-    has_plain_subscription: bool,
-    relation: Relation,
-    has_room_for_subscription: bool,
-    created_nodes: u64,
-}
-
-impl PubSubShared {
-    pub(crate) fn new(host: Box<dyn PubSubHost>, options: ServiceOptions) -> Arc<PubSubShared> {
-        Arc::new(PubSubShared {
-            host,
-            options: LeafRwLock::new(Arc::new(options)),
-            directory: NodeDirectory::default(),
-            tasks: OnceLock::new(),
-            is_swept: AtomicBool::new(false),
-        })
-    }
-
-    /// Drops nodes that are not used from now on.
-    pub(crate) fn watch(self: &Arc<Self>, node: &Arc<Node>) {
-        if !self.is_swept.load(Ordering::Relaxed) && !self.is_swept.swap(true, Ordering::Relaxed) {
-            node.extensions.get_or_default_swept::<NodeSweep>().add(self);
-        }
-    }
-
-    /// The tasks of the nodes, while they exist.
-    pub(crate) fn tasks(&self) -> Option<Arc<NodeTasks>> {
-        self.tasks.get()?.upgrade()
-    }
-
-    pub(crate) fn set_tasks(&self, tasks: &Arc<NodeTasks>) {
-        let _ = self.tasks.set(Arc::downgrade(tasks));
-    }
-
-    /// The options after a reload.
-    pub(crate) fn set_options(&self, options: ServiceOptions) {
-        *self.options.write() = Arc::new(options);
-    }
-
-    pub(crate) fn options(&self) -> Arc<ServiceOptions> {
-        self.options.read().clone()
-    }
-}
 
 /// The state of a node's task.
 pub(crate) struct NodeTask {
-    key: Jid,
-    shared: Arc<PubSubShared>,
-    node: Option<PubSubNode>,
+    pub(crate) key: Jid,
+    pub(crate) shared: Arc<PubSubShared>,
+    pub(crate) node: Option<PubSubNode>,
     /// The store was asked.
-    is_loaded: bool,
+    pub(crate) is_loaded: bool,
     /// It stays in memory without inputs.
     is_kept: bool,
-    subscribers: SubscriberCache,
-    writes: WriteQueue,
+    pub(crate) subscribers: SubscriberCache,
+    pub(crate) writes: WriteQueue,
 }
 
 impl NodeTask {
     pub(crate) fn new(key: &Jid, shared: Arc<PubSubShared>) -> NodeTask {
-        let (of_task, tasks) = (key.clone(), shared.tasks.get().cloned().unwrap_or_default());
+        let most = shared.options().cached_subscribers;
+        let (of_task, tasks) = (key.clone(), shared.tasks_later());
         let wake = move |node: &Arc<Node>| {
             let Some(tasks) = tasks.upgrade() else { return };
             let message = NodeMessage { node: node.clone(), input: NodeInput::Drop };
@@ -141,7 +57,7 @@ impl NodeTask {
             node: None,
             is_loaded: false,
             is_kept: false,
-            subscribers: SubscriberCache::default(),
+            subscribers: SubscriberCache::new(most),
         }
     }
 
@@ -153,11 +69,16 @@ impl NodeTask {
         self.key.resource().unwrap_or_default().to_owned()
     }
 
+    /// Whether so much is not yet stored that the task must wait.
+    pub(crate) fn must_flush(&self) -> bool {
+        self.writes.is_full() || self.subscribers.is_full()
+    }
+
     /// Reads the node from the store.
     async fn load(&mut self, node: &Arc<Node>) -> Result<(), StoreError> {
         let store = &node.stores.pubsub;
-        (self.node, self.subscribers) = (None, SubscriberCache::default());
         let options = self.shared.options();
+        (self.node, self.subscribers) = (None, SubscriberCache::new(options.cached_subscribers));
         if let Some(stored) = store.load(self.key.as_ref()).await? {
             let corrupt = || StoreError::new(StoreErrorKind::Corrupt, "a stored node cannot be read");
             let restored = PubSubNode::restore(self.service(), self.name(), stored, &options.limits);
@@ -175,90 +96,6 @@ impl NodeTask {
         Ok(())
     }
 
-    /// What must be known about the sender of an input, if it is not yet: `None` if it is.
-    async fn facts(&mut self, node: &Arc<Node>, input: &NodeInput) -> Result<Facts, StoreError> {
-        let mut facts = self.known_facts(input);
-        let (user, request) = match input {
-            NodeInput::Request { request, from, .. } => (from, Some(request)),
-            NodeInput::Presence { from, is_available: true } => (from, None),
-            _ => return Ok(facts),
-        };
-        let stores = node.stores.clone();
-        let options = self.shared.options();
-        if self.node.is_none() {
-            let creates = matches!(request, Some(NodeRequest::Create { .. } | NodeRequest::Publish { .. }));
-            if creates {
-                facts.created_nodes =
-                    stores.pubsub.count_created(user.bare(), options.nodes_per_user).await?;
-            }
-            return Ok(facts);
-        }
-        let subject = subject(request, user);
-        if request.is_none_or(needs_subscription) {
-            facts.has_plain_subscription = match self.subscribers.contains(subject.as_ref()) {
-                Some(known) => known,
-                None => PlainSubscriptions(&stores).contains(self.key.as_ref(), subject.as_ref()).await?,
-            };
-        }
-        if matches!(request, Some(NodeRequest::Subscribe { .. })) {
-            let most = options.subscriptions_per_user;
-            let count = PlainSubscriptions(&stores).count_of_user(subject.as_ref(), most).await?;
-            facts.has_room_for_subscription = node.is_admin(user.bare()) || count < u64::from(most);
-        }
-        if let Some((owners, groups)) = self.needs_relation(request) {
-            let relation = self.shared.host.relation(node, owners, user.bare().to_jid(), groups);
-            facts.relation = relation.await?;
-        }
-        Ok(facts)
-    }
-
-    /// What the task knows about the sender of an input without the store.
-    fn known_facts(&self, input: &NodeInput) -> Facts {
-        let subject = match input {
-            NodeInput::Request { request, from, .. } => subject(Some(request), from),
-            NodeInput::Presence { from, .. } => subject(None, from),
-            _ => return Facts::default(),
-        };
-        let has_plain_subscription = self.subscribers.contains(subject.as_ref()).unwrap_or(false);
-        Facts { has_plain_subscription, ..Facts::default() }
-    }
-
-    /// The owners and groups that a request must be compared with.
-    fn needs_relation(&self, request: Option<&NodeRequest>) -> Option<(Vec<Jid>, Vec<String>)> {
-        let node = self.node.as_ref()?;
-        let reads = matches!(
-            request?,
-            NodeRequest::Subscribe { .. } | NodeRequest::Items(_) | NodeRequest::DiscoItems(_)
-        );
-        let config = node.config();
-        let groups = match config.access_model {
-            AccessModel::Presence => Vec::new(),
-            AccessModel::Roster => config.roster_groups.clone(),
-            _ => return None,
-        };
-        reads.then(|| (node.owners().cloned().collect(), groups))
-    }
-
-    /// Whether an input can be handled without the store.
-    fn is_ready(&self, input: &NodeInput) -> bool {
-        if !self.is_loaded || self.writes.is_full() {
-            return false;
-        }
-        let (from, request) = match input {
-            NodeInput::Request { request, from, .. } => (from, Some(request)),
-            NodeInput::Presence { from, is_available: true } => (from, None),
-            _ => return true,
-        };
-        if self.node.is_none() {
-            return !matches!(request, Some(NodeRequest::Create { .. } | NodeRequest::Publish { .. }));
-        }
-        let is_subscribe = matches!(request, Some(NodeRequest::Subscribe { .. }));
-        let subject = subject(request, from);
-        let knows_subscription =
-            !request.is_none_or(needs_subscription) || self.subscribers.contains(subject.as_ref()).is_some();
-        !is_subscribe && knows_subscription && self.needs_relation(request).is_none()
-    }
-
     /// Refuses an input, since the node could not be read.
     fn refuse(input: NodeInput, error: StanzaError) {
         match input {
@@ -274,7 +111,7 @@ impl NodeTask {
         &self,
         node: &Arc<Node>,
         ctx: &mut NodeCtx<'_>,
-        (user, facts): (&Jid, &Facts),
+        (user, facts): (&Jid, &RequesterFacts),
         request: &NodeRequest,
         is_operator: bool,
     ) -> Result<(PubSubNode, Option<NodeAnswer>), StanzaError> {
@@ -318,7 +155,7 @@ impl NodeTask {
         &mut self,
         node: &Arc<Node>,
         ctx: &mut NodeCtx<'_>,
-        (user, facts): (&Jid, &Facts),
+        (user, facts): (&Jid, &RequesterFacts),
         request: NodeRequest,
         is_operator: bool,
     ) -> Result<NodeAnswer, StanzaError> {
@@ -350,7 +187,7 @@ impl NodeTask {
         &mut self,
         node: Arc<Node>,
         input: NodeInput,
-        facts: Facts,
+        facts: RequesterFacts,
     ) -> Option<BoxFuture<'_, ()>> {
         let options = self.shared.options();
         let new_id = || base::id::random_id().to_lowercase();
@@ -454,7 +291,7 @@ impl NodeTask {
             after = page.last().cloned();
             if let Some(all) = &mut collected {
                 all.extend(page.iter().cloned());
-                if all.len() > MAX_CACHED {
+                if !self.subscribers.has_room(all.len()) {
                     collected = None;
                 }
             }
@@ -575,50 +412,9 @@ impl NodeTask {
     }
 }
 
-/// Who an input comes from.
-fn requester<'a>(node: &Node, user: &'a Jid, facts: &Facts, is_operator: bool) -> Requester<'a> {
-    Requester {
-        jid: user,
-        is_admin: is_operator || node.is_admin(user.bare()),
-        is_anonymous: is_anonymous(node, user.as_ref()),
-        has_plain_subscription: facts.has_plain_subscription,
-        sees_presence: facts.relation.sees_presence,
-        is_in_group: facts.relation.is_in_group,
-        may_subscribe: facts.has_room_for_subscription,
-    }
-}
-
 /// Whether an answer needs what only the store has.
 fn needs_store(result: &Result<NodeAnswer, StanzaError>) -> bool {
     matches!(result, Ok(NodeAnswer::Items(_) | NodeAnswer::Subscribers(_) | NodeAnswer::Info(_)))
-}
-
-/// Whether a request depends on a plain subscription.
-fn needs_subscription(request: &NodeRequest) -> bool {
-    matches!(
-        request,
-        NodeRequest::Subscribe { .. }
-            | NodeRequest::Unsubscribe(_)
-            | NodeRequest::GetOptions(_)
-            | NodeRequest::SetOptions(..)
-            | NodeRequest::Items(_)
-            | NodeRequest::DiscoItems(_)
-            | NodeRequest::Publish { .. }
-            | NodeRequest::Retract { .. }
-            | NodeRequest::OwnSubscriptions
-    )
-}
-
-/// The bare address whose subscription a request is about.
-fn subject(request: Option<&NodeRequest>, from: &Jid) -> Jid {
-    let named = match request {
-        Some(NodeRequest::Subscribe { jid, .. }) => Some(jid),
-        Some(
-            NodeRequest::Unsubscribe(key) | NodeRequest::GetOptions(key) | NodeRequest::SetOptions(key, _),
-        ) => key.jid.as_ref(),
-        _ => None,
-    };
-    named.unwrap_or(from).bare().to_jid()
 }
 
 impl SerialState for NodeTask {
@@ -631,9 +427,7 @@ impl SerialState for NodeTask {
             self.shared.directory.remove(&self.key);
             return None;
         }
-        if self.writes.take_failure() {
-            self.is_loaded = false;
-        }
+        self.is_loaded &= !self.writes.take_failure();
         let most = self.shared.options().cached_nodes;
         self.is_kept = !is_owned_elsewhere(&node, &self.key)
             && self.shared.directory.touch(&self.key, node.seconds(), most);
@@ -642,8 +436,10 @@ impl SerialState for NodeTask {
             return self.handle_loaded(node, input, facts);
         }
         Some(Box::pin(async move {
-            if self.writes.is_full() {
+            if self.must_flush() {
                 self.writes.flush(&node).await;
+                self.subscribers.forget_recent();
+                self.is_loaded &= !self.writes.take_failure();
             }
             let loaded = match self.is_loaded {
                 true => Ok(()),

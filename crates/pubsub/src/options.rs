@@ -23,6 +23,8 @@ pub(crate) struct ServiceOptions {
     pub(crate) subscriptions_per_user: u32,
     /// Nodes without requests that stay in memory.
     pub(crate) cached_nodes: usize,
+    /// Subscribers of each of them.
+    pub(crate) cached_subscribers: usize,
     pub(crate) limits: NodeLimits,
 }
 
@@ -86,6 +88,13 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         "Nodes without requests that stay in memory for some minutes.",
     ),
     number(
+        "cached_subscribers",
+        0,
+        10_000_000,
+        100_000,
+        "Subscribers of one node that stay in memory; those of a node with more are read for each event.",
+    ),
+    number(
         "items",
         1,
         1_000_000,
@@ -127,6 +136,7 @@ impl ServiceOptions {
             nodes_per_user: small("nodes_per_user"),
             subscriptions_per_user: small("subscriptions_per_user"),
             cached_nodes: of("cached_nodes"),
+            cached_subscribers: of("cached_subscribers"),
             limits: NodeLimits {
                 items: small("items"),
                 default_items: small("default_items").min(small("items")),

@@ -23,11 +23,12 @@ use crate::get_pending::chosen_node;
 use crate::node::{NodeAnswer, default_options};
 use crate::node_config::NodeConfig;
 use crate::node_directory::is_owned_elsewhere;
-use crate::node_task::{NodeInput, NodeMessage, NodeTask, NodeTasks, PubSubShared};
+use crate::node_task::NodeTask;
 use crate::options::ServiceOptions;
 use crate::plain_subscriptions::PlainSubscriptions;
 use crate::pubsub_error::{not_found, unsupported};
 use crate::pubsub_host::PubSubHost;
+use crate::pubsub_shared::{NodeInput, NodeMessage, NodeTasks, PubSubShared};
 use crate::request::{Approval, NodeRequest, PubSubRequest, ServiceRequest, node_name};
 use crate::subscription::Subscription;
 
@@ -105,7 +106,8 @@ impl PubSubService {
             from,
             reply,
         });
-        IqFlow::wait(answer)
+        // The mailbox keeps the order of a sender's requests to the node, and is bounded.
+        IqFlow::detached(answer)
     }
 
     /// Sends an input that is answered; its answer.

@@ -8,8 +8,8 @@ use hashbrown::HashMap;
 use jid::{Jid, JidRef};
 use store::PubSubChange;
 
-/// Subscribers of one node in memory.
-pub(crate) const MAX_CACHED: usize = 100_000;
+/// Changes that the store may not have.
+const MAX_RECENT: usize = 4_096;
 
 #[derive(Debug, Default)]
 enum CacheState {
@@ -24,28 +24,38 @@ enum CacheState {
 }
 
 /// The subscribers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SubscriberCache {
     state: CacheState,
+    /// Subscribers in memory.
+    most: usize,
     /// Changes that the store may not have.
     recent: HashMap<Jid, bool>,
 }
 
 impl SubscriberCache {
+    /// None is known.
+    pub(crate) fn new(most: usize) -> SubscriberCache {
+        SubscriberCache { state: CacheState::Unknown, most, recent: HashMap::new() }
+    }
+
+    /// Whether so many subscribers fit.
+    pub(crate) fn has_room(&self, count: usize) -> bool {
+        count <= self.most
+    }
+
     /// All subscribers.
     pub(crate) fn set(&mut self, all: Vec<Jid>) {
-        self.state = match all.len() {
-            0..=MAX_CACHED => CacheState::Known { all: all.into_iter().collect(), list: None },
-            _ => CacheState::Unknown,
+        self.state = match self.has_room(all.len()) {
+            true => CacheState::Known { all: all.into_iter().collect(), list: None },
+            false => CacheState::Unknown,
         };
     }
 
     /// A node that is created has none.
     pub(crate) fn set_empty(&mut self) {
-        *self = SubscriberCache {
-            state: CacheState::Known { all: BTreeSet::new(), list: None },
-            ..Default::default()
-        };
+        self.state = CacheState::Known { all: BTreeSet::new(), list: None };
+        self.recent = HashMap::new();
     }
 
     /// Whether a user is subscribed; `None` if only the store knows.
@@ -61,6 +71,11 @@ impl SubscriberCache {
     pub(crate) fn list(&mut self) -> Option<Arc<[Jid]>> {
         let CacheState::Known { all, list } = &mut self.state else { return None };
         Some(list.get_or_insert_with(|| all.iter().cloned().collect()).clone())
+    }
+
+    /// Whether so many changes may not be in the store that the task must wait until they are.
+    pub(crate) fn is_full(&self) -> bool {
+        self.recent.len() >= MAX_RECENT
     }
 
     /// Everything is in the store.
@@ -82,25 +97,15 @@ impl SubscriberCache {
                 }
                 _ => continue,
             };
-            match &mut self.state {
-                CacheState::Unknown => {
-                    self.recent.insert(user.bare().to_jid(), is_added);
-                }
-                CacheState::Known { all, list } => {
-                    let has_changed = if is_added {
-                        all.insert(user.bare().to_jid())
-                    } else {
-                        all.remove(user.bare().as_str())
-                    };
-                    if has_changed {
-                        *list = None;
-                    }
-                    if all.len() > MAX_CACHED {
-                        self.recent = all.iter().rev().take(1).map(|user| (user.clone(), true)).collect();
-                        self.recent.insert(user.bare().to_jid(), is_added);
-                        self.state = CacheState::Unknown;
-                    }
-                }
+            self.recent.insert(user.bare().to_jid(), is_added);
+            let CacheState::Known { all, list } = &mut self.state else { continue };
+            let has_changed =
+                if is_added { all.insert(user.bare().to_jid()) } else { all.remove(user.bare().as_str()) };
+            if has_changed {
+                *list = None;
+            }
+            if all.len() > self.most {
+                self.state = CacheState::Unknown;
             }
         }
     }

@@ -46,6 +46,12 @@ pub(crate) enum ShowValue {
 }
 
 impl ShowValue {
+    /// The value of `<show/>` in a presence; empty without that element.
+    pub(crate) fn from_show(show: &str) -> Option<ShowValue> {
+        let name = if show.is_empty() { "online" } else { show };
+        ShowValue::ALL.iter().find(|(_, text, _)| *text == name).map(|(value, ..)| *value)
+    }
+
     const ALL: [(ShowValue, &'static str, &'static str); 5] = [
         (ShowValue::Chat, "chat", "Want to Chat"),
         (ShowValue::Online, "online", "Available"),
@@ -103,6 +109,11 @@ impl SubscriptionOptions {
             .field(FormField::boolean("pubsub#deliver", self.deliver).label("Enable delivery?"))
             .field(expire)
             .field(show)
+    }
+
+    /// The presence for which events are delivered; `None`: any, and none.
+    pub(crate) fn wanted_show(&self) -> Option<&[ShowValue]> {
+        Some(self.show_values.as_slice()).filter(|values| values.len() < ShowValue::ALL.len())
     }
 
     /// Applies a submission, all or nothing.

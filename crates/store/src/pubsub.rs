@@ -68,6 +68,8 @@ pub struct SpecialSubscription {
 /// A node without plain subscriptions and payloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredPubSubNode {
+    /// Its number, never given twice.
+    pub number: u32,
     /// The node.
     pub record: PubSubNodeRecord,
     /// Affiliations by bare address, as numbers of the owner of the node's state.
@@ -132,6 +134,12 @@ storage_need! {
 
         /// The items with these numbers that exist, oldest first.
         fn items(&self, node: JidRef<'_>, seqs: Vec<u64>) -> StoreFuture<'_, Vec<PubSubItem>>;
+
+        /// The number of a node, if there is one.
+        fn number(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<u32>>;
+
+        /// The addresses of the nodes with these numbers, in no particular order; unknown numbers are omitted.
+        fn resolve(&self, numbers: Vec<u32>) -> StoreFuture<'_, Vec<(u32, Jid)>>;
 
         /// Listed nodes of a service, in an order that does not change, after one of them. Empty if there is no such node.
         fn list(&self, service: JidRef<'_>, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<ListedPubSubNode>>;

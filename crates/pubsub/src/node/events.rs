@@ -11,6 +11,7 @@ use xml::{Ns, Writer};
 use super::subscribing::write_subscription;
 use super::{NodeCtx, Notice, PubSubNode};
 use crate::node_config::{ItemReply, NotificationType};
+use crate::subscription::ShowValue;
 
 const SHIM: &str = "http://jabber.org/protocol/shim";
 
@@ -29,6 +30,8 @@ pub(crate) struct Event {
     pub(crate) stanza: SharedStanza,
     /// Subscribers that are not plain.
     pub(crate) special: Arc<[Jid]>,
+    /// Subscribers that receive it while their presence is one of these.
+    pub(crate) with_show: Vec<(Jid, Vec<ShowValue>)>,
     /// Subscribers with several subscriptions, each with a stanza of its own.
     pub(crate) separate: Vec<(Jid, SharedStanza)>,
     /// A user who does not receive it.
@@ -67,27 +70,32 @@ impl PubSubNode {
             EventAudience::SubscribersAndPending => true,
         };
         let mut special: Vec<Jid> = Vec::new();
+        let mut with_show: Vec<(Jid, Vec<ShowValue>)> = Vec::new();
         let mut separate: Vec<(Jid, SharedStanza)> = Vec::new();
         let mut all: Vec<_> = self
             .special
             .iter()
             .filter(|one| receives(!one.is_approved()) && one.options.deliver)
-            .map(|one| (&one.jid, &*one.subid))
+            .map(|one| (&one.jid, &*one.subid, one.options.wanted_show()))
             .collect();
-        all.sort_unstable();
+        all.sort_unstable_by_key(|(jid, subid, _)| (*jid, *subid));
         for of_one in all.chunk_by(|one, other| one.0 == other.0) {
-            let Some((jid, _)) = of_one.first() else { continue };
+            let Some((jid, _, wanted)) = of_one.first() else { continue };
             if of_one.len() == 1 {
-                special.push((*jid).clone());
+                match wanted {
+                    Some(wanted) => with_show.push(((*jid).clone(), wanted.to_vec())),
+                    None => special.push((*jid).clone()),
+                }
                 continue;
             }
             // Section 7.1.2.4: the headers name the subscriptions.
-            let subids: Vec<&str> = of_one.iter().map(|(_, subid)| *subid).collect();
+            let subids: Vec<&str> = of_one.iter().map(|(_, subid, _)| *subid).collect();
             separate.extend(build(&subids).map(|stanza| ((*jid).clone(), stanza)));
         }
         ctx.notices.push(Notice::Event(Event {
             stanza,
             special: special.into(),
+            with_show,
             separate,
             except,
             presence_based: self.config.presence_based_delivery,

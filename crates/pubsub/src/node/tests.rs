@@ -295,8 +295,13 @@ fn what_is_stored_is_read_back() {
             other => panic!("{other:?}"),
         }
     }
-    let stored =
-        StoredPubSubNode { record: record.unwrap(), affiliations: vec![(hamlet.clone(), 1)], special, items };
+    let stored = StoredPubSubNode {
+        number: 1,
+        record: record.unwrap(),
+        affiliations: vec![(hamlet.clone(), 1)],
+        special,
+        items,
+    };
     let service = jid("pubsub.shakespeare.lit");
     let read = PubSubNode::restore(service, "princely_musings".into(), stored, &limits()).unwrap();
     assert_eq!((read.config(), read.last_seq()), (node.config(), Some(2)));

@@ -149,3 +149,66 @@ fn subscribers_that_do_not_exist_are_removed() {
     let listed = owner_get(&hamlet, &format!("<subscriptions node='{NODE}'/>"));
     assert!(listed.contains("type='result'"), "{listed}");
 }
+
+#[test]
+fn a_node_with_more_subscribers_than_memory_holds_reads_them_for_each_event() {
+    let denmark = Denmark::with(&[("cached_subscribers", OptionValue::Int(2))]);
+    let hamlet = denmark.node(&[]);
+    let users = ["francisco", "bernardo", "horatio", "bard"].map(|user| denmark.connect(user));
+    for user in &users {
+        assert!(subscribe(user).contains("subscription='subscribed'"));
+        assert!(subscribe(user).contains("subscription='subscribed'"), "again");
+    }
+    let full = format!("<subscribe node='{NODE}' jid='{}'/>", users[0].full());
+    set(&users[0], &full);
+    for id in ["1", "2"] {
+        publish(&hamlet, id);
+        assert_eq!(users.each_ref().map(|user| user.recv().len()), [2, 1, 1, 1], "each once");
+    }
+    let own = get(&users[1], &format!("<subscriptions node='{NODE}'/>"));
+    assert_eq!(own.matches("<subscription ").count(), 1);
+    set(&users[1], &format!("<unsubscribe node='{NODE}' jid='bernardo@example.com'/>"));
+    publish(&hamlet, "3");
+    assert_eq!(users.each_ref().map(|user| user.recv().len()), [2, 0, 1, 1]);
+    configure(&hamlet, &[("pubsub#publish_model", "subscribers")]);
+    assert!(publish(&users[2], "4").contains("type='result'"));
+    assert_error(&publish(&users[1], "5"), "auth", "forbidden", "");
+    users.iter().for_each(|user| drop(user.recv()));
+    owner_set(&hamlet, &format!("<delete node='{NODE}'/>"));
+    assert_eq!(users.each_ref().map(|user| user.recv().len()), [2, 0, 1, 1], "all hear of the deletion");
+}
+
+#[test]
+fn thousands_of_subscribers_receive_an_event_and_the_end_of_their_subscription() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[]);
+    let add = |from: usize| {
+        let all: String = (from..from + 1_000)
+            .map(|number| format!("<subscription jid='u{number:05}@example.com' subscription='subscribed'/>"))
+            .collect();
+        owner_set(&hamlet, &format!("<subscriptions node='{NODE}'>{all}</subscriptions>"))
+    };
+    for batch in 0..3 {
+        assert_result(&hamlet, &add(batch * 1_000), "");
+    }
+    for user in ["u00000", "u01500", "u02999"] {
+        denmark.engine.create_user(user);
+    }
+    let users = ["u00000", "u01500", "u02999"].map(|user| denmark.connect(user));
+    denmark.engine.advance(400);
+    denmark.engine.run_tasks();
+    publish(&hamlet, "1");
+    assert_eq!(users.each_ref().map(|user| user.recv().len()), [1, 1, 1], "read from the store in pages");
+    publish(&hamlet, "2");
+    assert_eq!(users.each_ref().map(|user| user.recv().len()), [1, 1, 1]);
+    let page = "<set xmlns='http://jabber.org/protocol/rsm'><max>5</max></set>";
+    let listed = owner_get(&hamlet, &format!("<subscriptions node='{NODE}'/>{page}"));
+    assert!(
+        listed.contains("<count>3000</count>") && listed.matches("<subscription ").count() == 5,
+        "{listed}"
+    );
+    configure(&hamlet, &[("pubsub#access_model", "whitelist")]);
+    assert_eq!(users.each_ref().map(|user| user.recv().len()), [1, 1, 1], "who may not stay hears of it");
+    let listed = owner_get(&hamlet, &format!("<subscriptions node='{NODE}'/>{page}"));
+    assert!(listed.contains("<count>0</count>"), "{listed}");
+}

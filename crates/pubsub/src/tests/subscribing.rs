@@ -315,3 +315,20 @@ fn section_12_18_a_lease_ends() {
     let received = francisco.recv().concat();
     assert!(received.contains("subscription='none'") && !received.contains("<item "), "{received}");
 }
+
+#[test]
+fn section_16_4_2_events_are_sent_for_the_wanted_presence_only() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[]);
+    let francisco = denmark.connect("francisco");
+    subscribe(&francisco);
+    let want = |values: &str| {
+        let options = form("subscribe_options", &[("pubsub#show-values", values)]);
+        let own = format!("node='{NODE}' jid='francisco@example.com'");
+        set(&francisco, &format!("<options {own}>{options}</options>"));
+        publish(&hamlet, "1");
+        francisco.recv().len()
+    };
+    assert_eq!((want("chat|away"), want("online|chat"), want("dnd")), (0, 1, 0));
+    assert_eq!(want("chat|online|away|xa|dnd"), 1);
+}

@@ -9,7 +9,7 @@ use store::pubsub::{
     EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubItemHead,
     PubSubNodeRecord, SpecialSubscription, StoredPubSubNode,
 };
-use store::{PubSub, StoreError, StoreFuture};
+use store::{PubSub, StoreError, StoreErrorKind, StoreFuture};
 
 use super::{TableStatements, address, address_dictionary, bare};
 use crate::SqlStores;
@@ -19,6 +19,7 @@ use crate::writer::Owner;
 
 pub(crate) struct PubSubStatements {
     find: String,
+    resolve: SizedStatement,
     load: String,
     affiliations: String,
     special: String,
@@ -56,6 +57,13 @@ impl TableStatements for PubSubStatements {
         let of_node = |table: &str| d.sql(&format!("DELETE FROM {table} WHERE node = ?"));
         PubSubStatements {
             find: d.sql("SELECT node FROM pubsub_node WHERE service = ? AND name = ?"),
+            resolve: SizedStatement::new(|n| {
+                d.sql(&format!(
+                    "SELECT n.node, s.jid, n.name FROM pubsub_node n JOIN address s ON s.id = n.service \
+                     WHERE n.node IN ({})",
+                    placeholders(n)
+                ))
+            }),
             load: d.sql(
                 "SELECT n.node, c.jid, n.created, n.listed, n.title, n.config FROM address s \
                  JOIN pubsub_node n ON n.service = s.id JOIN address c ON c.id = n.creator \
@@ -159,6 +167,7 @@ impl TableStatements for PubSubStatements {
     fn all(&self) -> Vec<&str> {
         let mut all: Vec<&str> = vec![
             &self.find,
+            self.resolve.at_least(2).1,
             &self.load,
             &self.affiliations,
             &self.special,
@@ -275,15 +284,21 @@ async fn load(conn: &mut DbConnection, node: &NodeName) -> Result<Option<StoredP
         title: row.text(4)?.to_owned(),
         config: row.bytes(5)?.to_vec(),
     };
-    let number = [Arg::number(row.number(0)?)];
-    let rows = conn.fetch_all(&sql.affiliations, &number).await?;
+    let key = [Arg::number(row.number(0)?)];
+    let rows = conn.fetch_all(&sql.affiliations, &key).await?;
     let affiliation = |row: &SqlRow| Ok((address(row.text(0)?)?, small(row.number(1)?)?));
     let affiliations = rows.iter().map(affiliation).collect::<Result<_, StoreError>>()?;
-    let rows = conn.fetch_all(&sql.special, &number).await?;
+    let rows = conn.fetch_all(&sql.special, &key).await?;
     let special = rows.iter().map(|row| special(row, 0)).collect::<Result<_, StoreError>>()?;
-    let rows = conn.fetch_all(&sql.heads, &number).await?;
+    let rows = conn.fetch_all(&sql.heads, &key).await?;
     let items = rows.iter().map(head).collect::<Result<_, StoreError>>()?;
-    Ok(Some(StoredPubSubNode { record, affiliations, special, items }))
+    let number = node_number(row.number(0)?)?;
+    Ok(Some(StoredPubSubNode { number, record, affiliations, special, items }))
+}
+
+fn node_number(number: u64) -> Result<u32, StoreError> {
+    u32::try_from(number)
+        .map_err(|_| StoreError::new(StoreErrorKind::TooLarge, "there are no more numbers of nodes"))
 }
 
 fn small(number: u64) -> Result<u8, StoreError> {
@@ -643,6 +658,26 @@ impl PubSub for SqlStores {
 
     fn items(&self, node: JidRef<'_>, seqs: Vec<u64>) -> StoreFuture<'_, Vec<PubSubItem>> {
         self.read((NodeName::new(node), seqs), |conn, (node, seqs)| Box::pin(items(conn, node, seqs)))
+    }
+
+    fn number(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<u32>> {
+        self.read(NodeName::new(node), |conn, node| {
+            Box::pin(async move { find(conn, node).await?.map(node_number).transpose() })
+        })
+    }
+
+    fn resolve(&self, numbers: Vec<u32>) -> StoreFuture<'_, Vec<(u32, Jid)>> {
+        self.read(numbers, |conn, numbers| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                let args: Vec<Arg<'_>> = numbers.iter().map(|number| Arg::number((*number).into())).collect();
+                let rows = conn.fetch_in(&context.sql.pubsub.resolve, &args).await?;
+                let node = |row: &SqlRow| {
+                    Ok((node_number(row.number(0)?)?, node_address(row.text(1)?, row.bytes(2)?)?))
+                };
+                rows.iter().map(node).collect()
+            })
+        })
     }
 
     fn list(

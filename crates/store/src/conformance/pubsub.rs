@@ -16,6 +16,7 @@ cases! {
     subscriptions_of_an_entity_are_read_over_all_nodes,
     listed_nodes_of_a_service_are_listed_in_pages,
     nodes_of_a_creator_are_counted,
+    nodes_have_numbers_that_are_never_given_twice,
     unusual_names_and_large_payloads_are_kept,
     many_writers_change_one_node,
 }
@@ -299,6 +300,28 @@ async fn nodes_of_a_creator_are_counted(f: Fixture) {
     let user = jid("hamlet@example.org/elsinore");
     assert_eq!(f.stores.pubsub.count_created(user.as_ref(), 9).await.unwrap(), 3);
     assert_eq!(f.stores.pubsub.count_created(user.as_ref(), 2).await.unwrap(), 2);
+}
+
+async fn nodes_have_numbers_that_are_never_given_twice(f: Fixture) {
+    create(&f.stores, &["a", "b"]).await;
+    let number = |name: &str| {
+        let (stores, node) = (f.stores.clone(), jid(&format!("pubsub.example.org/{name}")));
+        async move { stores.pubsub.number(node.as_ref()).await.unwrap() }
+    };
+    let (a, b) = (number("a").await.unwrap(), number("b").await.unwrap());
+    assert_ne!(a, b);
+    assert_eq!(number("c").await, None);
+    let stored = f.stores.pubsub.load(jid("pubsub.example.org/a").as_ref()).await.unwrap().unwrap();
+    assert_eq!(stored.number, a);
+    let mut found = f.stores.pubsub.resolve(vec![b, a, 4_000_000_000]).await.unwrap();
+    found.sort_unstable();
+    let mut want = [(a, jid("pubsub.example.org/a")), (b, jid("pubsub.example.org/b"))];
+    want.sort_unstable();
+    assert_eq!(found, want);
+    apply(&f.stores, "pubsub.example.org/b", vec![PubSubChange::Remove]).await;
+    create(&f.stores, &["b", "c"]).await;
+    let again = [number("b").await.unwrap(), number("c").await.unwrap()];
+    assert!(!again.contains(&a) && !again.contains(&b) && again[0] != again[1]);
 }
 
 async fn unusual_names_and_large_payloads_are_kept(f: Fixture) {

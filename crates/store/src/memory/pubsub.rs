@@ -13,6 +13,7 @@ use crate::{PubSub, StoreFuture};
 
 /// A node with everything that it has.
 pub(super) struct PubSubEntry {
+    number: u32,
     record: PubSubNodeRecord,
     affiliations: BTreeMap<Jid, u8>,
     subscribers: BTreeSet<Jid>,
@@ -21,11 +22,16 @@ pub(super) struct PubSubEntry {
 }
 
 /// The nodes by address.
-pub(super) type PubSubEntries = BTreeMap<Jid, PubSubEntry>;
+#[derive(Default)]
+pub(super) struct PubSubEntries {
+    nodes: BTreeMap<Jid, PubSubEntry>,
+    last_number: u32,
+}
 
 impl PubSubEntry {
-    fn new(record: PubSubNodeRecord) -> PubSubEntry {
+    fn new(number: u32, record: PubSubNodeRecord) -> PubSubEntry {
         PubSubEntry {
+            number,
             record,
             affiliations: BTreeMap::new(),
             subscribers: BTreeSet::new(),
@@ -86,10 +92,10 @@ impl MemoryStore {
         choose: impl Fn(&Jid, &PubSubEntry) -> Option<T>,
     ) -> Vec<T> {
         let state = self.state.lock();
-        if after.as_ref().is_some_and(|after| !state.pubsub.contains_key(after)) {
+        if after.as_ref().is_some_and(|after| !state.pubsub.nodes.contains_key(after)) {
             return Vec::new();
         }
-        let of_service = state.pubsub.iter().filter(|(jid, _)| {
+        let of_service = state.pubsub.nodes.iter().filter(|(jid, _)| {
             jid.bare() == service.bare() && after.as_ref().is_none_or(|after| *jid > after)
         });
         of_service.filter_map(|(jid, entry)| choose(jid, entry)).take(limit as usize).collect()
@@ -103,8 +109,9 @@ fn listed(jid: &Jid, entry: &PubSubEntry) -> ListedPubSubNode {
 impl PubSub for MemoryStore {
     fn load(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<StoredPubSubNode>> {
         let state = self.state.lock();
-        let entry = state.pubsub.get(node.as_str());
+        let entry = state.pubsub.nodes.get(node.as_str());
         ready(Ok(entry.map(|entry| StoredPubSubNode {
+            number: entry.number,
             record: entry.record.clone(),
             affiliations: entry.affiliations.iter().map(|(jid, number)| (jid.clone(), *number)).collect(),
             special: entry
@@ -125,13 +132,15 @@ impl PubSub for MemoryStore {
         for change in changes {
             match change {
                 PubSubChange::Remove => {
-                    state.pubsub.remove(node.as_str());
+                    state.pubsub.nodes.remove(node.as_str());
                 }
-                PubSubChange::Put(record) if !state.pubsub.contains_key(node.as_str()) => {
-                    state.pubsub.insert(node.to_jid(), PubSubEntry::new(record));
+                PubSubChange::Put(record) if !state.pubsub.nodes.contains_key(node.as_str()) => {
+                    state.pubsub.last_number += 1;
+                    let entry = PubSubEntry::new(state.pubsub.last_number, record);
+                    state.pubsub.nodes.insert(node.to_jid(), entry);
                 }
                 change => {
-                    if let Some(entry) = state.pubsub.get_mut(node.as_str()) {
+                    if let Some(entry) = state.pubsub.nodes.get_mut(node.as_str()) {
                         entry.apply(change);
                     }
                 }
@@ -144,12 +153,25 @@ impl PubSub for MemoryStore {
         let state = self.state.lock();
         let mut items: Vec<PubSubItem> = state
             .pubsub
+            .nodes
             .get(node.as_str())
             .map(|entry| seqs.iter().filter_map(|seq| entry.items.get(seq)).cloned().collect())
             .unwrap_or_default();
         items.sort_unstable_by_key(|item| item.head.seq);
         items.dedup();
         ready(Ok(items))
+    }
+
+    fn number(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<u32>> {
+        let state = self.state.lock();
+        ready(Ok(state.pubsub.nodes.get(node.as_str()).map(|entry| entry.number)))
+    }
+
+    fn resolve(&self, numbers: Vec<u32>) -> StoreFuture<'_, Vec<(u32, Jid)>> {
+        let state = self.state.lock();
+        let wanted: BTreeSet<u32> = numbers.into_iter().collect();
+        let found = state.pubsub.nodes.iter().filter(|(_, entry)| wanted.contains(&entry.number));
+        ready(Ok(found.map(|(node, entry)| (entry.number, node.clone())).collect()))
     }
 
     fn list(
@@ -176,13 +198,13 @@ impl PubSub for MemoryStore {
         let state = self.state.lock();
         let is_listed =
             |(jid, entry): &(&Jid, &PubSubEntry)| entry.record.is_listed && jid.bare() == service.bare();
-        ready(Ok((state.pubsub.iter().filter(is_listed).count() as u64).min(MAX_NODE_COUNT)))
+        ready(Ok((state.pubsub.nodes.iter().filter(is_listed).count() as u64).min(MAX_NODE_COUNT)))
     }
 
     fn count_created(&self, creator: JidRef<'_>, most: u32) -> StoreFuture<'_, u64> {
         let state = self.state.lock();
         let of_creator = |entry: &&PubSubEntry| entry.record.creator.as_ref() == creator.bare();
-        ready(Ok((state.pubsub.values().filter(of_creator).count() as u64).min(most.into())))
+        ready(Ok((state.pubsub.nodes.values().filter(of_creator).count() as u64).min(most.into())))
     }
 
     fn affiliations_of(
@@ -200,13 +222,13 @@ impl PubSub for MemoryStore {
 
     fn is_subscribed(&self, node: JidRef<'_>, subscriber: JidRef<'_>) -> StoreFuture<'_, bool> {
         let state = self.state.lock();
-        let entry = state.pubsub.get(node.as_str());
+        let entry = state.pubsub.nodes.get(node.as_str());
         ready(Ok(entry.is_some_and(|entry| entry.subscribers.contains(subscriber.bare().as_str()))))
     }
 
     fn subscribers(&self, node: JidRef<'_>, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<Jid>> {
         let state = self.state.lock();
-        let Some(entry) = state.pubsub.get(node.as_str()) else { return ready(Ok(Vec::new())) };
+        let Some(entry) = state.pubsub.nodes.get(node.as_str()) else { return ready(Ok(Vec::new())) };
         if after.as_ref().is_some_and(|after| !entry.subscribers.contains(after)) {
             return ready(Ok(Vec::new()));
         }
@@ -216,7 +238,7 @@ impl PubSub for MemoryStore {
 
     fn count_subscribers(&self, node: JidRef<'_>) -> StoreFuture<'_, u64> {
         let state = self.state.lock();
-        ready(Ok(state.pubsub.get(node.as_str()).map_or(0, |entry| entry.subscribers.len() as u64)))
+        ready(Ok(state.pubsub.nodes.get(node.as_str()).map_or(0, |entry| entry.subscribers.len() as u64)))
     }
 
     fn subscriptions_of(
@@ -242,8 +264,8 @@ impl PubSub for MemoryStore {
     fn count_subscriptions(&self, entity: JidRef<'_>, most: u32) -> StoreFuture<'_, u64> {
         let state = self.state.lock();
         let entity = entity.bare();
-        let plain = state.pubsub.values().filter(|entry| entry.subscribers.contains(entity.as_str()));
-        let special: usize = state.pubsub.values().map(|entry| entry.special_of(entity).count()).sum();
+        let plain = state.pubsub.nodes.values().filter(|entry| entry.subscribers.contains(entity.as_str()));
+        let special: usize = state.pubsub.nodes.values().map(|entry| entry.special_of(entity).count()).sum();
         let most = u64::from(most);
         ready(Ok((plain.count() as u64).min(most) + (special as u64).min(most)))
     }

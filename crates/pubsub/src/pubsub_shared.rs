@@ -1,0 +1,95 @@
+//! What the tasks of a domain's nodes share, and their inputs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use base::lock::LeafRwLock;
+use jid::Jid;
+use queues::answer_channel::AnswerSender;
+use queues::serial_task::SerialTasks;
+use throng_core::Node;
+use throng_core::iq::IqAnswer;
+
+use crate::node_directory::{NodeDirectory, NodeSweep};
+use crate::node_task::NodeTask;
+use crate::options::ServiceOptions;
+use crate::pubsub_host::PubSubHost;
+use crate::request::{Approval, NodeRequest};
+
+/// The tasks of a domain's nodes, by address: the service, with the node's name as resource.
+pub(crate) type NodeTasks = SerialTasks<Jid, NodeTask>;
+
+/// What the tasks of a domain share.
+pub(crate) struct PubSubShared {
+    pub(crate) host: Box<dyn PubSubHost>,
+    options: LeafRwLock<Arc<ServiceOptions>>,
+    pub(crate) directory: NodeDirectory,
+    tasks: OnceLock<Weak<NodeTasks>>,
+    is_swept: AtomicBool,
+}
+
+/// An input of a node.
+pub(crate) struct NodeMessage {
+    pub(crate) node: Arc<Node>,
+    pub(crate) input: NodeInput,
+}
+
+/// What a node handles.
+pub(crate) enum NodeInput {
+    /// A request and the way of its answer.
+    Request { request: NodeRequest, from: Jid, reply: AnswerSender<IqAnswer> },
+    /// A request of an operator, on behalf of this user.
+    Command { request: NodeRequest, user: Jid, reply: AnswerSender<IqAnswer> },
+    /// An owner answers a request for approval.
+    Approval { approval: Approval, from: Jid },
+    /// An owner wants all requests for approval again (section 8.7).
+    AskAgain { from: Jid, reply: AnswerSender<IqAnswer> },
+    /// A session becomes available, or unavailable.
+    Presence { from: Jid, is_available: bool },
+    /// Subscribers that do not exist any more.
+    SubscribersLost(Vec<Jid>),
+    /// The node is not used, another member of the cluster owns it, or its task waits for its end.
+    Drop,
+}
+
+impl PubSubShared {
+    pub(crate) fn new(host: Box<dyn PubSubHost>, options: ServiceOptions) -> Arc<PubSubShared> {
+        Arc::new(PubSubShared {
+            host,
+            options: LeafRwLock::new(Arc::new(options)),
+            directory: NodeDirectory::default(),
+            tasks: OnceLock::new(),
+            is_swept: AtomicBool::new(false),
+        })
+    }
+
+    /// Drops nodes that are not used from now on.
+    pub(crate) fn watch(self: &Arc<Self>, node: &Arc<Node>) {
+        if !self.is_swept.load(Ordering::Relaxed) && !self.is_swept.swap(true, Ordering::Relaxed) {
+            node.extensions.get_or_default_swept::<NodeSweep>().add(self);
+        }
+    }
+
+    /// The tasks of the nodes, while they exist.
+    pub(crate) fn tasks(&self) -> Option<Arc<NodeTasks>> {
+        self.tasks.get()?.upgrade()
+    }
+
+    /// The same, for a task itself.
+    pub(crate) fn tasks_later(&self) -> Weak<NodeTasks> {
+        self.tasks.get().cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn set_tasks(&self, tasks: &Arc<NodeTasks>) {
+        let _ = self.tasks.set(Arc::downgrade(tasks));
+    }
+
+    /// The options after a reload.
+    pub(crate) fn set_options(&self, options: ServiceOptions) {
+        *self.options.write() = Arc::new(options);
+    }
+
+    pub(crate) fn options(&self) -> Arc<ServiceOptions> {
+        self.options.read().clone()
+    }
+}
