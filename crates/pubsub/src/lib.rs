@@ -67,11 +67,7 @@ pub static FEATURE: Feature = Feature {
 /// Section 10.
 const DISCO: &[DiscoFeature] = &[
     DiscoFeature::Service(Ns::Pubsub.as_str()),
-    DiscoFeature::Service("http://jabber.org/protocol/pubsub#access-authorize"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#access-open"),
-    DiscoFeature::Service("http://jabber.org/protocol/pubsub#access-presence"),
-    DiscoFeature::Service("http://jabber.org/protocol/pubsub#access-roster"),
-    DiscoFeature::Service("http://jabber.org/protocol/pubsub#access-whitelist"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#config-node"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#create-and-configure"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#create-nodes"),

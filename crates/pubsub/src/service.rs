@@ -39,13 +39,20 @@ const ALL_MAILBOXES_BYTES: usize = 256 << 20;
 const MESSAGE_BYTES: usize = 256;
 /// Nodes of a page.
 const MAX_PAGE: u32 = 100;
+/// The feature of services that create nodes for publications.
+const AUTO_CREATE: &str = "http://jabber.org/protocol/pubsub#auto-create";
 /// Names that are tried until one belongs to this node of the cluster.
 const NAME_ATTEMPTS: usize = 256;
+
+/// Presences that are being passed to nodes at the same time; further ones are dropped.
+const MAX_SPREADS: usize = 1_024;
 
 /// The nodes of a domain; they survive reloads.
 pub(crate) struct PubSubService {
     pub(crate) shared: Arc<PubSubShared>,
     tasks: Arc<NodeTasks>,
+    /// One reference for each presence that is being passed to nodes.
+    spreads: Arc<()>,
 }
 
 /// The address of a node: the service with the node's name as resource (section 4.6.1).
@@ -66,7 +73,7 @@ impl PubSubService {
         let tasks =
             SerialTasks::new("pubsub-node", limits, move |key: &Jid| NodeTask::new(key, of_tasks.clone()));
         shared.set_tasks(&tasks);
-        PubSubService { shared, tasks }
+        PubSubService { shared, tasks, spreads: Arc::new(()) }
     }
 
     /// Answers a request to the service or one of its nodes.
@@ -81,7 +88,7 @@ impl PubSubService {
         let payload = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
         if node_name(payload)?.is_none() {
             match payload.ns() {
-                Some(Ns::DiscoInfo) => return Ok(service_info(request)),
+                Some(Ns::DiscoInfo) => return Ok(self.service_info(request)),
                 Some(Ns::DiscoItems) => {
                     return self.list_nodes(request, RsmRequest::from_parent(payload)?);
                 }
@@ -95,6 +102,21 @@ impl PubSubService {
             }
             PubSubRequest::OfService(of_service) => self.answer(request, of_service),
         }
+    }
+
+    /// Information about the service itself (section 5.1).
+    fn service_info(&self, request: &IqRequest<'_>) -> IqFlow {
+        let info = request.service.and_then(|service| HostDisco::of(request.host).service(service));
+        let Some(info) = info else { return IqFlow::error(StanzaCondition::ServiceUnavailable) };
+        let auto_creates = self.shared.host.auto_creates(&self.shared.options());
+        IqFlow::result(|w| {
+            w.start_ns("query", Ns::DiscoInfo);
+            info.write(w);
+            if auto_creates {
+                w.start("feature").attr("var", AUTO_CREATE).end();
+            }
+            w.end();
+        })
     }
 
     /// Passes a request to the task of a node, and waits for the answer.
@@ -288,7 +310,12 @@ impl PubSubService {
     pub(crate) fn handle_presence(&self, ctx: &ServiceCtx<'_>) -> Option<bool> {
         let is_available = match ctx.stanza.kind() {
             StanzaKind::Presence(PresenceType::Available) => true,
-            StanzaKind::Presence(PresenceType::Unavailable) => false,
+            // The engine does not count it, but it costs as much.
+            StanzaKind::Presence(PresenceType::Unavailable)
+                if ctx.service.try_take_rate(ctx.node, ctx.from) =>
+            {
+                false
+            }
             _ => return None,
         };
         self.spread_presence(ctx.node, ctx.service.jid.clone(), ctx.from.to_jid(), is_available);
@@ -297,9 +324,13 @@ impl PubSubService {
 
     /// Passes a presence to the nodes that this node of the cluster owns, and that it concerns.
     pub(crate) fn spread_presence(&self, node: &Arc<Node>, service: Jid, from: Jid, is_available: bool) {
+        if Arc::strong_count(&self.spreads) > MAX_SPREADS {
+            return;
+        }
         let (tasks, node, shared) = (self.tasks.clone(), node.clone(), self.shared.clone());
-        let spawner = node.spawner.clone();
+        let (spawner, counted) = (node.spawner.clone(), self.spreads.clone());
         let spread = async move {
+            let _counted = counted;
             let most = shared.options().subscriptions_per_user;
             let mut after = None;
             let mut count = 0;
@@ -355,18 +386,6 @@ fn write_page(w: &mut Writer<'_>, ends: Option<(&Jid, &Jid)>, count: Option<u64>
     let ends = ends.map(|(first, last)| (name(first), name(last)));
     let ends = ends.as_ref().map(|(first, last)| (first.as_str(), last.as_str()));
     RsmResponse { first_and_last: ends, index: None, count }.write(w);
-}
-
-/// Information about the service itself (section 5.1).
-fn service_info(request: &IqRequest<'_>) -> IqFlow {
-    match request.service.and_then(|service| HostDisco::of(request.host).service(service)) {
-        Some(info) => IqFlow::result(|w| {
-            w.start_ns("query", Ns::DiscoInfo);
-            info.write(w);
-            w.end();
-        }),
-        None => IqFlow::error(StanzaCondition::ServiceUnavailable),
-    }
 }
 
 /// The name of the node that a stanza to a service is about: one node of a cluster owns it.

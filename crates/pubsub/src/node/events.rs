@@ -9,7 +9,7 @@ use throng_core::SharedStanza;
 use xml::{Ns, Writer};
 
 use super::subscribing::write_subscription;
-use super::{NodeCtx, Notice, PubSubNode};
+use super::{MAX_NOTIFIED_OWNERS, NodeCtx, Notice, PubSubNode};
 use crate::node_config::{ItemReply, NotificationType};
 use crate::subscription::ShowValue;
 
@@ -152,7 +152,7 @@ impl PubSubNode {
 
     /// `pubsub#notify_sub`: tells the owners about the state of a subscription.
     pub(super) fn notify_owners(&self, ctx: &mut NodeCtx<'_>, jid: &Jid, state: &str, subid: Option<&str>) {
-        for owner in self.owners() {
+        for owner in self.owners().take(MAX_NOTIFIED_OWNERS) {
             self.send_subscription(ctx, owner, jid, state, subid);
         }
     }

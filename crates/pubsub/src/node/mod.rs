@@ -48,6 +48,8 @@ pub(crate) use self::options::default_options;
 pub(crate) use self::retrieval::ItemsAnswer;
 pub(crate) use self::subscription_list::SubscribersAnswer;
 
+/// Owners that receive messages about subscribers.
+const MAX_NOTIFIED_OWNERS: usize = 16;
 /// Name of the field with the address to which a deleted node has moved, in the store only.
 pub(crate) const REDIRECT: &str = "throng#redirect";
 

@@ -8,7 +8,7 @@ use throng_core::SharedStanza;
 use xml::{Ns, Writer};
 
 use super::access::SubscribeDecision;
-use super::{NodeAnswer, NodeCtx, Notice, PubSubNode, Requester};
+use super::{MAX_NOTIFIED_OWNERS, NodeAnswer, NodeCtx, Notice, PubSubNode, Requester};
 use crate::affiliation::Affiliation;
 use crate::node_config::SendLast;
 use crate::pubsub_error::{forbidden, pubsub_error};
@@ -189,7 +189,7 @@ impl PubSubNode {
 
     /// Asks the owners, each of whom may decide (section 12.11).
     pub(super) fn request_approval(&self, ctx: &mut NodeCtx<'_>, pending: &Subscription) {
-        let owners: Vec<Jid> = self.owners().cloned().collect();
+        let owners: Vec<Jid> = self.owners().take(MAX_NOTIFIED_OWNERS).cloned().collect();
         self.request_approval_of(ctx, pending, &owners);
     }
 

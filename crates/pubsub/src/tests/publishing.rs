@@ -142,6 +142,9 @@ fn section_7_1_5_preconditions() {
 fn section_7_1_4_a_publication_can_create_the_node() {
     let denmark = Denmark::with(&[("auto_create", OptionValue::Bool(true))]);
     let hamlet = denmark.connect("hamlet");
+    let query = "<query xmlns='http://jabber.org/protocol/disco#info'/>";
+    let info = hamlet.request(&format!("<iq type='get' to='{SERVICE}' id='r1'>{query}</iq>")).concat();
+    assert!(info.contains("pubsub#auto-create'") && info.contains("pubsub#access-open'"), "{info}");
     assert_error(
         &publish_with(&hamlet, &[("pubsub#unknown", "1")]),
         "cancel",
