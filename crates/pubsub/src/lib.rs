@@ -15,6 +15,7 @@ mod get_pending;
 mod node;
 mod node_config;
 mod node_directory;
+mod node_lists;
 mod node_task;
 mod options;
 mod plain_subscriptions;
@@ -34,13 +35,14 @@ use feature_api::disco::DiscoIdentity;
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use feature_api::service::ServiceSpec;
 use throng_core::feature_notice::NoticeCtx;
-use throng_core::hooks::{Flow, StopReason};
+use throng_core::hooks::{Flow, Phase, RemovedCtx, StopReason};
 use throng_core::iq::{IqKey, IqRequest, IqTarget};
 use throng_core::service::ServiceCtx;
 use xml::Ns;
 
 use self::options::ServiceOptions;
 use self::pubsub_host::ServiceHost;
+use self::pubsub_shared::UserChange;
 use self::service::PubSubService;
 
 /// Publish-subscribe.
@@ -119,9 +121,6 @@ const REQUESTS: &[IqKey] = &[
     COMMAND,
 ];
 
-/// Name of the notice about presence: `1` or `0`, the service, a space, and the address of the session.
-const PRESENCE_NOTICE: &str = "pubsub-presence";
-
 fn build(builder: &mut FeatureBuilder<'_>) {
     let options = match ServiceOptions::read(builder.options) {
         Ok(options) => options,
@@ -144,21 +143,17 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.service_message(move |ctx: &mut ServiceCtx<'_>| of_messages.handle_message(ctx));
     let of_presence = service.clone();
     builder.service_presence(move |ctx: &mut ServiceCtx<'_>| {
-        if let Some(is_available) = of_presence.handle_presence(ctx) {
-            let content =
-                format!("{}{} {}", u8::from(is_available), ctx.service.address(), ctx.from.as_str());
-            ctx.node.send_notice(ctx.host, PRESENCE_NOTICE, content.as_bytes());
-        }
+        of_presence.handle_presence(ctx);
         Flow::Stop(StopReason::Consumed)
     });
-    builder.notice(PRESENCE_NOTICE, move |ctx: &NoticeCtx<'_>| {
-        let Some(text) = ctx.content.and_then(|content| std::str::from_utf8(content).ok()) else { return };
-        let Some((service_address, from)) = text.get(1..).and_then(|text| text.split_once(' ')) else {
-            return;
-        };
-        let parsed = jid::Jid::parse(service_address).ok().zip(jid::Jid::parse(from).ok());
-        if let Some((address, from)) = parsed {
-            service.spread_presence(ctx.node, address, from, text.starts_with('1'));
+    let of_removed = service.clone();
+    builder.removed(Phase::Archive, move |ctx: &mut RemovedCtx<'_>| {
+        let own = ctx.host.services.iter().find(|service| service.feature == FEATURE.name);
+        if let Some(own) = own {
+            let user = ctx.jid.bare().to_jid();
+            of_removed.user_changed(ctx.node, ctx.host, own.jid.clone(), user, UserChange::Removed);
         }
+        Flow::Next
     });
+    builder.notice(service::USER_NOTICE, move |ctx: &NoticeCtx<'_>| service.handle_notice(ctx));
 }

@@ -21,7 +21,7 @@ use crate::node::{NodeAnswer, NodeCtx, NodeState, PubSubNode};
 use crate::node_directory::is_owned_elsewhere;
 use crate::plain_subscriptions::{PAGE, PlainSubscriptions};
 use crate::pubsub_error::{forbidden, not_found};
-use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared};
+use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared, UserChange};
 use crate::request::NodeRequest;
 use crate::requester_facts::{RequesterFacts, requester};
 use crate::subscriber_cache::SubscriberCache;
@@ -215,9 +215,14 @@ impl NodeTask {
                     one.approve(&mut ctx, &requester(&node, &from, &facts, false), &approval);
                 }
             }
-            NodeInput::Presence { from, is_available } => {
+            NodeInput::UserChanged { user, change } => {
                 if let Some(one) = &mut self.node {
-                    one.presence(&mut ctx, &requester(&node, &from, &facts, false), is_available);
+                    let requester = requester(&node, &user, &facts, false);
+                    match change {
+                        UserChange::Available => one.user_available(&mut ctx, &requester),
+                        UserChange::Unavailable => one.user_unavailable(&mut ctx, &requester),
+                        UserChange::Removed => one.user_removed(&mut ctx, &user),
+                    }
                 }
             }
             NodeInput::SubscribersLost(users) => {

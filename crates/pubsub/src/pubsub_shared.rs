@@ -34,6 +34,32 @@ pub(crate) struct NodeMessage {
     pub(crate) input: NodeInput,
 }
 
+/// What happened to a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UserChange {
+    /// A session has sent available presence to the service.
+    Available,
+    /// A session has sent unavailable presence to the service.
+    Unavailable,
+    /// The account was removed.
+    Removed,
+}
+
+impl UserChange {
+    const ALL: [(UserChange, char); 3] =
+        [(UserChange::Available, 'a'), (UserChange::Unavailable, 'u'), (UserChange::Removed, 'r')];
+
+    /// Its letter in notices to other nodes of a cluster.
+    pub(crate) fn letter(self) -> char {
+        UserChange::ALL.iter().find(|(change, _)| *change == self).map_or(' ', |(_, letter)| *letter)
+    }
+
+    /// The change with this letter.
+    pub(crate) fn from_letter(letter: char) -> Option<UserChange> {
+        UserChange::ALL.iter().find(|(_, one)| *one == letter).map(|(change, _)| *change)
+    }
+}
+
 /// What a node handles.
 pub(crate) enum NodeInput {
     /// A request and the way of its answer.
@@ -44,8 +70,8 @@ pub(crate) enum NodeInput {
     Approval { approval: Approval, from: Jid },
     /// An owner wants all requests for approval again (section 8.7).
     AskAgain { from: Jid, reply: AnswerSender<IqAnswer> },
-    /// A session becomes available, or unavailable.
-    Presence { from: Jid, is_available: bool },
+    /// Something happened to a user who may have a subscription or an affiliation.
+    UserChanged { user: Jid, change: UserChange },
     /// Subscribers that do not exist any more.
     SubscribersLost(Vec<Jid>),
     /// The node is not used, another member of the cluster owns it, or its task waits for its end.

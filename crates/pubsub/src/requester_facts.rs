@@ -12,7 +12,7 @@ use crate::node_config::AccessModel;
 use crate::node_task::NodeTask;
 use crate::plain_subscriptions::PlainSubscriptions;
 use crate::pubsub_host::{Relation, is_anonymous};
-use crate::pubsub_shared::NodeInput;
+use crate::pubsub_shared::{NodeInput, UserChange};
 use crate::request::NodeRequest;
 
 /// What the task found out about the sender of an input.
@@ -34,7 +34,7 @@ impl NodeTask {
         let mut facts = self.known_facts(input);
         let (user, request) = match input {
             NodeInput::Request { request, from, .. } => (from, Some(request)),
-            NodeInput::Presence { from, is_available: true } => (from, None),
+            NodeInput::UserChanged { user, change: UserChange::Available } => (user, None),
             _ => return Ok(facts),
         };
         let stores = node.stores.clone();
@@ -70,7 +70,7 @@ impl NodeTask {
     pub(crate) fn known_facts(&self, input: &NodeInput) -> RequesterFacts {
         let subject = match input {
             NodeInput::Request { request, from, .. } => subject(Some(request), from),
-            NodeInput::Presence { from, .. } => subject(None, from),
+            NodeInput::UserChanged { user, .. } => subject(None, user),
             _ => return RequesterFacts::default(),
         };
         let has_plain_subscription = self.subscribers.contains(subject.as_ref()).unwrap_or(false);
@@ -100,7 +100,7 @@ impl NodeTask {
         }
         let (from, request) = match input {
             NodeInput::Request { request, from, .. } => (from, Some(request)),
-            NodeInput::Presence { from, is_available: true } => (from, None),
+            NodeInput::UserChanged { user, change: UserChange::Available } => (user, None),
             _ => return true,
         };
         if self.node.is_none() {

@@ -1,5 +1,5 @@
 //! The service: it passes requests to the tasks of nodes, and answers those that concern all nodes: XEP-0060 1.30.0, sections
-//! 5.2, 5.6, 5.7, 6.4, 8.1 (instant nodes), 8.3 and 8.7, in pages of XEP-0059 1.0.
+//! 5.1, 6.4, 8.1.1 (instant nodes) and 8.3; lists are in `node_lists.rs`.
 
 use std::sync::Arc;
 
@@ -9,38 +9,40 @@ use queues::answer_channel::{AnswerSender, answer_channel};
 use queues::keyed_queues::KeyedQueueLimits;
 use queues::serial_task::SerialTasks;
 use stanza::payload::data_form::FormKind;
-use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
+use stanza::payload::rsm::RsmRequest;
 use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
+use store::StoreError;
+use throng_core::feature_notice::NoticeCtx;
 use throng_core::hooks::{Flow, StopReason};
 use throng_core::iq::{IqAnswer, IqFlow, IqRequest};
-use throng_core::server_error::store_error;
 use throng_core::service::ServiceCtx;
-use throng_core::{Node, SharedStanza};
-use xml::{Ns, Writer};
+use throng_core::{Host, Node, SharedStanza};
+use xml::Ns;
 
-use crate::affiliation::Affiliation;
 use crate::get_pending::chosen_node;
 use crate::node::{NodeAnswer, default_options};
 use crate::node_config::NodeConfig;
 use crate::node_directory::is_owned_elsewhere;
+use crate::node_lists::{list_affiliations, list_nodes, list_subscriptions};
 use crate::node_task::NodeTask;
 use crate::options::ServiceOptions;
 use crate::plain_subscriptions::PlainSubscriptions;
-use crate::pubsub_error::{not_found, unsupported};
+use crate::pubsub_error::unsupported;
 use crate::pubsub_host::PubSubHost;
-use crate::pubsub_shared::{NodeInput, NodeMessage, NodeTasks, PubSubShared};
+use crate::pubsub_shared::{NodeInput, NodeMessage, NodeTasks, PubSubShared, UserChange};
 use crate::request::{Approval, NodeRequest, PubSubRequest, ServiceRequest, node_name};
-use crate::subscription::Subscription;
 
 /// Bytes that wait for one node, and for all nodes of a domain.
 const MAILBOX_BYTES: usize = 4 << 20;
 const ALL_MAILBOXES_BYTES: usize = 256 << 20;
 /// Bytes that a message counts besides its stanza.
 const MESSAGE_BYTES: usize = 256;
-/// Nodes of a page.
+/// Nodes that are read at once for a presence.
 const MAX_PAGE: u32 = 100;
 /// The feature of services that create nodes for publications.
 const AUTO_CREATE: &str = "http://jabber.org/protocol/pubsub#auto-create";
+/// Name of the notice about a user: the letter of a change, the service, a space, and the user.
+pub(crate) const USER_NOTICE: &str = "pubsub-user";
 /// Names that are tried until one belongs to this node of the cluster.
 const NAME_ATTEMPTS: usize = 256;
 
@@ -78,29 +80,32 @@ impl PubSubService {
 
     /// Answers a request to the service or one of its nodes.
     pub(crate) fn handle_request(&self, request: &IqRequest<'_>, is_set: bool) -> IqFlow {
-        self.try_handle(request, is_set).unwrap_or_else(IqFlow::error)
+        let Some(service) = request.service else {
+            return IqFlow::error(StanzaCondition::ServiceUnavailable);
+        };
+        self.handle_at(request, &service.jid, is_set).unwrap_or_else(IqFlow::error)
     }
 
-    fn try_handle(&self, request: &IqRequest<'_>, is_set: bool) -> Result<IqFlow, StanzaError> {
+    /// Answers a request to an address with nodes, which is that of a service or of an account.
+    fn handle_at(&self, request: &IqRequest<'_>, service: &Jid, is_set: bool) -> Result<IqFlow, StanzaError> {
         self.shared.watch(request.node);
-        let service = request.service.ok_or(StanzaCondition::ServiceUnavailable)?;
         let tree = request.tree()?;
         let payload = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
         if node_name(payload)?.is_none() {
             match payload.ns() {
                 Some(Ns::DiscoInfo) => return Ok(self.service_info(request)),
                 Some(Ns::DiscoItems) => {
-                    return self.list_nodes(request, RsmRequest::from_parent(payload)?);
+                    return list_nodes(request, service, RsmRequest::from_parent(payload)?);
                 }
                 _ => {}
             }
         }
         match PubSubRequest::read(payload, is_set)? {
             PubSubRequest::OfNode(name, of_node) => {
-                let key = node_address(service.jid.as_ref(), &name)?;
+                let key = node_address(service.as_ref(), &name)?;
                 Ok(self.ask_node(request, key, of_node))
             }
-            PubSubRequest::OfService(of_service) => self.answer(request, of_service),
+            PubSubRequest::OfService(of_service) => self.answer(request, service, of_service),
         }
     }
 
@@ -153,11 +158,16 @@ impl PubSubService {
         let _ = self.tasks.try_send(&node.spawner, key, NodeMessage { node: node.clone(), input }, size);
     }
 
-    fn answer(&self, request: &IqRequest<'_>, of_service: ServiceRequest) -> Result<IqFlow, StanzaError> {
+    fn answer(
+        &self,
+        request: &IqRequest<'_>,
+        service: &Jid,
+        of_service: ServiceRequest,
+    ) -> Result<IqFlow, StanzaError> {
         let options = self.shared.options();
         match of_service {
             ServiceRequest::CreateInstant { config } => {
-                self.create_instant(request, NodeRequest::Create { config })
+                self.create_instant(request, service, NodeRequest::Create { config })
             }
             ServiceRequest::DefaultConfig { node_type } => {
                 if node_type.is_some_and(|node_type| node_type != "leaf") {
@@ -173,14 +183,18 @@ impl PubSubService {
                 NodeAnswer::Payload(payload) => Ok(IqFlow::Reply(Ok(payload))),
                 _ => Err(StanzaCondition::InternalServerError.into()),
             },
-            ServiceRequest::Subscriptions(rsm) => self.list_subscriptions(request, rsm.as_ref()),
-            ServiceRequest::Affiliations(rsm) => self.list_affiliations(request, rsm.as_ref()),
+            ServiceRequest::Subscriptions(rsm) => list_subscriptions(request, service, rsm.as_ref()),
+            ServiceRequest::Affiliations(rsm) => list_affiliations(request, service, rsm.as_ref()),
         }
     }
 
     /// Section 8.1.1. This node of the cluster must own it, since it received the request.
-    fn create_instant(&self, request: &IqRequest<'_>, create: NodeRequest) -> Result<IqFlow, StanzaError> {
-        let service = request.service.ok_or(StanzaCondition::ServiceUnavailable)?.jid.clone();
+    fn create_instant(
+        &self,
+        request: &IqRequest<'_>,
+        service: &Jid,
+        create: NodeRequest,
+    ) -> Result<IqFlow, StanzaError> {
         for _ in 0..NAME_ATTEMPTS {
             let key = node_address(service.as_ref(), &base::id::random_id().to_lowercase())?;
             if !is_owned_elsewhere(request.node, &key) {
@@ -188,107 +202,6 @@ impl PubSubService {
             }
         }
         Err(StanzaCondition::ResourceConstraint.into())
-    }
-
-    /// Section 5.2.
-    fn list_nodes(&self, request: &IqRequest<'_>, rsm: Option<RsmRequest>) -> Result<IqFlow, StanzaError> {
-        let page = NodePage::new(request, rsm.as_ref())?;
-        let stores = request.node.stores.clone();
-        Ok(IqFlow::wait(async move {
-            let NodePage { service, after, limit, is_page } = page;
-            let nodes = stores.pubsub.list(service.as_ref(), after, limit).await.map_err(store_error)?;
-            let count = stores.pubsub.count(service.as_ref()).await.map_err(store_error)?;
-            let mut out = Vec::with_capacity(512);
-            let mut w = Writer::new(&mut out);
-            w.start_ns("query", Ns::DiscoItems);
-            for node in &nodes {
-                let name = node.jid.resource().unwrap_or_default();
-                let title = if node.title.is_empty() { name } else { &node.title };
-                w.start("item").attr("jid", service.as_str()).attr("node", name).attr("name", title).end();
-            }
-            if is_page || (nodes.len() as u64) < count {
-                write_page(
-                    &mut w,
-                    nodes.first().zip(nodes.last()).map(|(a, b)| (&a.jid, &b.jid)),
-                    Some(count),
-                );
-            }
-            w.end();
-            Ok(out)
-        }))
-    }
-
-    /// Section 5.6: cost depends on the answer, not on the number of nodes.
-    fn list_subscriptions(
-        &self,
-        request: &IqRequest<'_>,
-        rsm: Option<&RsmRequest>,
-    ) -> Result<IqFlow, StanzaError> {
-        let page = NodePage::new(request, rsm)?;
-        let (stores, user) = (request.node.stores.clone(), request.from.bare().to_jid());
-        Ok(IqFlow::wait(async move {
-            let NodePage { service, after, limit, is_page } = page;
-            let plain = PlainSubscriptions(&stores);
-            let found = plain.nodes(user.as_ref(), service.as_ref(), after, limit).await;
-            let found = found.map_err(store_error)?;
-            let mut out = Vec::with_capacity(1024);
-            let mut w = Writer::new(&mut out);
-            w.start_ns("pubsub", Ns::Pubsub).start("subscriptions");
-            for one in &found {
-                let node = one.node.resource().unwrap_or_default();
-                let special = one.special.clone().and_then(Subscription::restore);
-                if one.special.is_some() && special.is_none() {
-                    continue;
-                }
-                let jid = special.as_ref().map_or(&user, |special| &special.jid);
-                w.start("subscription").attr("node", node).attr("jid", jid.as_str());
-                match &special {
-                    None => w.attr("subscription", "subscribed"),
-                    Some(special) => {
-                        w.attr_opt("subid", special.is_approved().then_some(&*special.subid));
-                        w.attr("subscription", special.state.as_str())
-                    }
-                };
-                w.end();
-            }
-            w.end();
-            let mut nodes: Vec<&Jid> = found.iter().map(|one| &one.node).collect();
-            nodes.dedup();
-            if is_page || nodes.len() >= limit as usize {
-                write_page(&mut w, found.first().zip(found.last()).map(|(a, b)| (&a.node, &b.node)), None);
-            }
-            w.end();
-            Ok(out)
-        }))
-    }
-
-    /// Section 5.7.
-    fn list_affiliations(
-        &self,
-        request: &IqRequest<'_>,
-        rsm: Option<&RsmRequest>,
-    ) -> Result<IqFlow, StanzaError> {
-        let page = NodePage::new(request, rsm)?;
-        let (stores, user) = (request.node.stores.clone(), request.from.bare().to_jid());
-        Ok(IqFlow::wait(async move {
-            let NodePage { service, after, limit, is_page } = page;
-            let found = stores.pubsub.affiliations_of(user.as_ref(), service.as_ref(), after, limit).await;
-            let found = found.map_err(store_error)?;
-            let mut out = Vec::with_capacity(1024);
-            let mut w = Writer::new(&mut out);
-            w.start_ns("pubsub", Ns::Pubsub).start("affiliations");
-            for (node, number) in &found {
-                let Some(affiliation) = Affiliation::from_number(*number) else { continue };
-                w.start("affiliation").attr("node", node.resource().unwrap_or_default());
-                w.attr("affiliation", affiliation.as_str()).end();
-            }
-            w.end();
-            if is_page || found.len() >= limit as usize {
-                write_page(&mut w, found.first().zip(found.last()).map(|(a, b)| (&a.0, &b.0)), None);
-            }
-            w.end();
-            Ok(out)
-        }))
     }
 
     /// A message to the service: the answer of an owner to a request for approval (section 8.6).
@@ -305,87 +218,110 @@ impl PubSubService {
         Flow::Stop(StopReason::Consumed)
     }
 
-    /// Presence that a user has sent to the service: it concerns the nodes to which the user is subscribed. Returns whether it
-    /// concerns any.
-    pub(crate) fn handle_presence(&self, ctx: &ServiceCtx<'_>) -> Option<bool> {
-        let is_available = match ctx.stanza.kind() {
-            StanzaKind::Presence(PresenceType::Available) => true,
+    /// Presence that a user has sent to the service: it concerns the nodes to which the user is subscribed.
+    pub(crate) fn handle_presence(&self, ctx: &ServiceCtx<'_>) {
+        let change = match ctx.stanza.kind() {
+            StanzaKind::Presence(PresenceType::Available) => UserChange::Available,
             // The engine does not count it, but it costs as much.
             StanzaKind::Presence(PresenceType::Unavailable)
                 if ctx.service.try_take_rate(ctx.node, ctx.from) =>
             {
-                false
+                UserChange::Unavailable
             }
-            _ => return None,
+            _ => return,
         };
-        self.spread_presence(ctx.node, ctx.service.jid.clone(), ctx.from.to_jid(), is_available);
-        Some(is_available)
+        self.user_changed(ctx.node, ctx.host, ctx.service.jid.clone(), ctx.from.to_jid(), change);
     }
 
-    /// Passes a presence to the nodes that this node of the cluster owns, and that it concerns.
-    pub(crate) fn spread_presence(&self, node: &Arc<Node>, service: Jid, from: Jid, is_available: bool) {
-        if Arc::strong_count(&self.spreads) > MAX_SPREADS {
+    /// Passes a change to the nodes that it concerns, on all nodes of the cluster.
+    pub(crate) fn user_changed(
+        &self,
+        node: &Arc<Node>,
+        host: &Host,
+        service: Jid,
+        user: Jid,
+        change: UserChange,
+    ) {
+        let content = format!("{}{service} {user}", change.letter());
+        node.send_notice(host, USER_NOTICE, content.as_bytes());
+        self.spread(node, service, user, change);
+    }
+
+    /// Another node of the cluster reports a change.
+    pub(crate) fn handle_notice(&self, ctx: &NoticeCtx<'_>) {
+        let text = ctx.content.and_then(|content| std::str::from_utf8(content).ok()).unwrap_or_default();
+        let mut letters = text.chars();
+        let Some(change) = letters.next().and_then(UserChange::from_letter) else { return };
+        let Some((service, user)) = letters.as_str().split_once(' ') else { return };
+        if let Some((service, user)) = Jid::parse(service).ok().zip(Jid::parse(user).ok()) {
+            self.spread(ctx.node, service, user, change);
+        }
+    }
+
+    /// Passes a change to the nodes that this node of the cluster owns, and that it concerns.
+    fn spread(&self, node: &Arc<Node>, service: Jid, user: Jid, change: UserChange) {
+        // Unlike presence, a removal is not repeated.
+        if Arc::strong_count(&self.spreads) > MAX_SPREADS && change != UserChange::Removed {
             return;
         }
-        let (tasks, node, shared) = (self.tasks.clone(), node.clone(), self.shared.clone());
-        let (spawner, counted) = (node.spawner.clone(), self.spreads.clone());
+        let (tasks, node, counted) = (self.tasks.clone(), node.clone(), self.spreads.clone());
+        let spawner = node.spawner.clone();
         let spread = async move {
             let _counted = counted;
-            let most = shared.options().subscriptions_per_user;
-            let mut after = None;
-            let mut count = 0;
-            while count < most {
-                let plain = PlainSubscriptions(&node.stores);
-                let page = plain.nodes(from.as_ref(), service.as_ref(), after, MAX_PAGE).await;
-                let Ok(page) = page else { return };
-                let mut keys: Vec<Jid> = page.into_iter().map(|one| one.node).collect();
-                keys.dedup();
-                let is_last = keys.len() < MAX_PAGE as usize;
-                count += MAX_PAGE;
-                after = keys.last().cloned();
-                for key in keys.iter().filter(|key| !is_owned_elsewhere(&node, key)) {
-                    let input = NodeInput::Presence { from: from.clone(), is_available };
-                    let message = NodeMessage { node: node.clone(), input };
-                    tasks.clone().send(node.spawner.clone(), key.clone(), message, MESSAGE_BYTES).await;
-                }
-                if is_last {
-                    return;
+            let lists: &[UserList] = match change {
+                UserChange::Available | UserChange::Unavailable => &[UserList::Subscriptions],
+                UserChange::Removed => &[UserList::Subscriptions, UserList::Affiliations],
+            };
+            for list in lists {
+                let mut after = None;
+                loop {
+                    let Ok(page) = list.page(&node, &service, &user, after).await else { return };
+                    for key in page.iter().filter(|key| !is_owned_elsewhere(&node, key)) {
+                        let input = NodeInput::UserChanged { user: user.clone(), change };
+                        let message = NodeMessage { node: node.clone(), input };
+                        tasks.clone().send(node.spawner.clone(), key.clone(), message, MESSAGE_BYTES).await;
+                    }
+                    after = page.last().cloned();
+                    if after.is_none() {
+                        break;
+                    }
                 }
             }
         };
-        spawner.spawn("pubsub-presence", Box::pin(spread));
+        spawner.spawn("pubsub-user", Box::pin(spread));
     }
 }
 
-/// A page of nodes that a request wants.
-struct NodePage {
-    service: Jid,
-    after: Option<Jid>,
-    limit: u32,
-    is_page: bool,
+/// What a user has at nodes.
+#[derive(Clone, Copy)]
+enum UserList {
+    Subscriptions,
+    Affiliations,
 }
 
-impl NodePage {
-    fn new(request: &IqRequest<'_>, rsm: Option<&RsmRequest>) -> Result<NodePage, StanzaError> {
-        let service = request.service.ok_or(StanzaCondition::ServiceUnavailable)?.jid.clone();
-        let after = match rsm.map(|rsm| &rsm.position) {
-            None | Some(PagePosition::First) => None,
-            Some(PagePosition::After(name)) => {
-                Some(node_address(service.as_ref(), name).map_err(|_| not_found())?)
+impl UserList {
+    /// A page of the nodes.
+    async fn page(
+        self,
+        node: &Node,
+        service: &Jid,
+        user: &Jid,
+        after: Option<Jid>,
+    ) -> Result<Vec<Jid>, StoreError> {
+        let (user, service) = (user.as_ref(), service.as_ref());
+        match self {
+            UserList::Subscriptions => {
+                let found = PlainSubscriptions(&node.stores).nodes(user, service, after, MAX_PAGE).await?;
+                let mut nodes: Vec<Jid> = found.into_iter().map(|one| one.node).collect();
+                nodes.dedup();
+                Ok(nodes)
             }
-            Some(_) => return Err(StanzaCondition::FeatureNotImplemented.into()),
-        };
-        let limit = rsm.map_or(MAX_PAGE, |rsm| rsm.page_size(MAX_PAGE));
-        Ok(NodePage { service, after, limit, is_page: rsm.is_some() })
+            UserList::Affiliations => {
+                let found = node.stores.pubsub.affiliations_of(user, service, after, MAX_PAGE).await?;
+                Ok(found.into_iter().map(|(node, _)| node).collect())
+            }
+        }
     }
-}
-
-/// Names are the ids of a page's ends.
-fn write_page(w: &mut Writer<'_>, ends: Option<(&Jid, &Jid)>, count: Option<u64>) {
-    let name = |jid: &Jid| jid.resource().unwrap_or_default().to_owned();
-    let ends = ends.map(|(first, last)| (name(first), name(last)));
-    let ends = ends.as_ref().map(|(first, last)| (first.as_str(), last.as_str()));
-    RsmResponse { first_and_last: ends, index: None, count }.write(w);
 }
 
 /// The name of the node that a stanza to a service is about: one node of a cluster owns it.

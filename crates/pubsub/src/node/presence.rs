@@ -1,5 +1,5 @@
-//! What follows from the presence of users, and from its end: XEP-0060 1.30.0, sections 6.1.7, 12.4 and 12.5; requests for
-//! approval again (section 8.7).
+//! What follows from the presence of users, its end, and the end of their accounts: XEP-0060 1.30.0, sections 6.1.7, 12.4 and
+//! 12.5; requests for approval again (section 8.7).
 
 use jid::Jid;
 use stanza::StanzaError;
@@ -12,23 +12,23 @@ use crate::pubsub_error::forbidden;
 use crate::subscription::{Subscription, SubscriptionExpiry};
 
 impl PubSubNode {
-    /// A session of a user becomes available, or unavailable.
-    pub(crate) fn presence(&mut self, ctx: &mut NodeCtx<'_>, requester: &Requester<'_>, is_available: bool) {
-        if self.redirect.is_some() {
-            return;
-        }
+    /// A session of a user becomes available.
+    pub(crate) fn user_available(&mut self, ctx: &mut NodeCtx<'_>, requester: &Requester<'_>) {
         self.expire(ctx);
         let jid = requester.jid;
-        if is_available {
-            let receives = requester.has_plain_subscription
-                || self.special.iter().any(|one| {
-                    one.receives_events() && (one.jid == *jid || one.jid.is_bare() && one.is_of(jid.as_ref()))
-                });
-            if receives && self.config.send_last == SendLast::OnSubAndPresence {
-                self.send_last(ctx, jid);
-            }
-            return;
+        let is_of_session =
+            |one: &Subscription| one.jid == *jid || one.jid.is_bare() && one.is_of(jid.as_ref());
+        let receives = requester.has_plain_subscription
+            || self.special.iter().any(|one| one.receives_events() && is_of_session(one));
+        if receives && self.config.send_last == SendLast::OnSubAndPresence {
+            self.send_last(ctx, jid);
         }
+    }
+
+    /// A session of a user becomes unavailable.
+    pub(crate) fn user_unavailable(&mut self, ctx: &mut NodeCtx<'_>, requester: &Requester<'_>) {
+        self.expire(ctx);
+        let jid = requester.jid;
         let ends = |one: &&Subscription| {
             one.options.expiry == SubscriptionExpiry::Presence
                 && (one.jid == *jid || one.jid.is_bare() && one.is_of(jid.as_ref()))
@@ -41,6 +41,18 @@ impl PubSubNode {
         }
         if self.config.purge_offline {
             self.purge_items_of(ctx, requester.user().to_jid());
+        }
+    }
+
+    /// An account is removed: another one with its address must have neither its rights nor its subscriptions. A node without
+    /// an owner is left to administrators.
+    pub(crate) fn user_removed(&mut self, ctx: &mut NodeCtx<'_>, user: &Jid) {
+        ctx.changes.push(PubSubChange::Unsubscribe(user.bare().to_jid()));
+        for one in self.special.iter().filter(|one| one.is_of(user.as_ref())).cloned().collect::<Vec<_>>() {
+            self.remove_special(ctx, &one.jid, &one.subid);
+        }
+        if self.affiliations.remove(user.as_ref().bare().as_str()).is_some() {
+            ctx.changes.push(PubSubChange::Affiliate(user.bare().to_jid(), None));
         }
     }
 

@@ -99,3 +99,24 @@ fn a_node_without_requests_leaves_memory() {
     publish(&hamlet, "1");
     assert!(small.engine.store_calls().contains(&"pubsub.load"), "nothing is kept");
 }
+
+#[test]
+fn a_removed_account_leaves_neither_subscriptions_nor_affiliations() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[]);
+    create(&hamlet, "second", &[]);
+    let francisco = denmark.connect("francisco");
+    subscribe(&francisco);
+    set(&francisco, &format!("<subscribe node='second' jid='{}'/>", francisco.full()));
+    affiliate(&hamlet, "francisco", "publisher");
+    let jid = jid::Jid::parse("francisco@example.com").unwrap();
+    let host = denmark.engine.node.host("example.com").unwrap();
+    denmark.engine.node.account_removed(&host, jid.as_ref(), Vec::new());
+    denmark.engine.run_tasks();
+    let again = denmark.connect_as("francisco", "barracks");
+    assert!(!get(&again, "<subscriptions/>").contains("<subscription "));
+    assert!(!get(&again, "<affiliations/>").contains("<affiliation "));
+    assert_error(&publish(&again, "1"), "auth", "forbidden", "");
+    publish(&hamlet, "2");
+    assert!(again.recv().is_empty());
+}
