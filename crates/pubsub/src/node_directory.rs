@@ -40,12 +40,6 @@ impl NodeDirectory {
         self.0.lock().remove(node);
     }
 
-    /// Number of nodes.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.0.lock().len()
-    }
-
     fn entries(&self) -> Vec<(Jid, u32)> {
         self.0.lock().iter().map(|(node, used)| (node.clone(), *used)).collect()
     }

@@ -82,17 +82,23 @@ impl NodeTask {
         if let Some(stored) = store.load(self.key.as_ref()).await? {
             let corrupt = || StoreError::new(StoreErrorKind::Corrupt, "a stored node cannot be read");
             let restored = PubSubNode::restore(self.service(), self.name(), stored, &options.limits);
-            let mut restored = restored.ok_or_else(corrupt)?;
-            if let Some(seq) = restored.last_seq() {
-                restored.set_last(store.items(self.key.as_ref(), vec![seq]).await?.pop());
-            }
+            let restored = restored.ok_or_else(corrupt)?;
             self.node = Some(restored);
+            self.read_last(node).await?;
             let first = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), None, PAGE).await?;
             if first.len() < PAGE as usize {
                 self.subscribers.set(first);
             }
         }
         self.is_loaded = true;
+        Ok(())
+    }
+
+    /// Reads the last item, if it is not in memory.
+    async fn read_last(&mut self, node: &Arc<Node>) -> Result<(), StoreError> {
+        let Some(one) = self.node.as_mut().filter(|one| one.lacks_last()) else { return Ok(()) };
+        let Some(seq) = one.last_seq() else { return Ok(()) };
+        one.set_last(node.stores.pubsub.items(self.key.as_ref(), vec![seq]).await?.pop());
         Ok(())
     }
 
@@ -447,7 +453,12 @@ impl SerialState for NodeTask {
                 self.is_loaded &= !self.writes.take_failure();
             }
             let loaded = match self.is_loaded {
-                true => Ok(()),
+                true => {
+                    if self.node.as_ref().is_some_and(PubSubNode::lacks_last) {
+                        self.writes.flush(&node).await;
+                    }
+                    self.read_last(&node).await
+                }
                 false => {
                     self.writes.flush(&node).await;
                     self.load(&node).await

@@ -7,7 +7,7 @@ use jid::Jid;
 use store::StoreError;
 use throng_core::Node;
 
-use crate::node::Requester;
+use crate::node::{PubSubNode, Requester};
 use crate::node_config::AccessModel;
 use crate::node_task::NodeTask;
 use crate::plain_subscriptions::PlainSubscriptions;
@@ -95,7 +95,8 @@ impl NodeTask {
 
     /// Whether an input can be handled without the store.
     pub(crate) fn is_ready(&self, input: &NodeInput) -> bool {
-        if !self.is_loaded || self.must_flush() {
+        let lacks_last = self.node.as_ref().is_some_and(PubSubNode::lacks_last);
+        if !self.is_loaded || lacks_last || self.must_flush() {
             return false;
         }
         let (from, request) = match input {

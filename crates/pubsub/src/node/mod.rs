@@ -207,6 +207,12 @@ impl PubSubNode {
         self.items.last().map(|head| head.seq)
     }
 
+    /// Whether the last item must be read from the store, because a later one was removed.
+    pub(crate) fn lacks_last(&self) -> bool {
+        let is_missing = |seq| self.last.as_ref().is_none_or(|last| last.head.seq != seq);
+        self.config.persist_items && self.last_seq().is_some_and(is_missing)
+    }
+
     /// The last item from the store.
     pub(crate) fn set_last(&mut self, item: Option<PubSubItem>) {
         self.last = item;

@@ -42,10 +42,9 @@ impl PubSubNode {
         }
         let is_stored = self.config.persist_items && self.config.item_limit(ctx.limits) > 0;
         let removed = if is_stored { self.make_room(ctx, &given)? } else { Vec::new() };
-        let mut seq = self.last.as_ref().map(|last| last.head.seq).max(self.last_seq()).unwrap_or(0);
+        let before = self.last.as_ref().map(|last| last.head.seq).max(self.last_seq()).unwrap_or(0);
         let mut published: Vec<PubSubItem> = Vec::with_capacity(given.len());
-        for one in given {
-            seq += 1;
+        for (one, seq) in given.into_iter().zip(before + 1..) {
             let id: Box<str> = one.id.unwrap_or_else(|| (ctx.new_id)()).into();
             let head = PubSubItemHead { seq, id, publisher: publisher.clone(), published: ctx.now };
             published.push(PubSubItem { head, payload: one.payload });

@@ -23,7 +23,8 @@ fn a_node_is_read_from_the_store_with_everything_it_has() {
     let calls = denmark.engine.store_calls();
     assert!(!calls.contains(&"pubsub.load"), "a node that is used stays in memory: {calls:?}");
     forget(&denmark);
-    (francisco.recv(), bernardo.recv());
+    francisco.recv();
+    bernardo.recv();
     let shown = get(&hamlet, &format!("<items node='{NODE}'/>"));
     assert!(denmark.engine.store_calls().contains(&"pubsub.load"), "it was dropped");
     assert_eq!(shown.matches("publisher='hamlet@example.com'").count(), 3, "{shown}");

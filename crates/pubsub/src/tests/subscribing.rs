@@ -332,3 +332,16 @@ fn section_16_4_2_events_are_sent_for_the_wanted_presence_only() {
     assert_eq!((want("chat|away"), want("online|chat"), want("dnd")), (0, 1, 0));
     assert_eq!(want("chat|online|away|xa|dnd"), 1);
 }
+
+#[test]
+fn after_the_last_item_is_retracted_the_one_before_it_is_the_last() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[]);
+    publish(&hamlet, "first");
+    publish(&hamlet, "second");
+    set(&hamlet, &format!("<retract node='{NODE}'><item id='second'/></retract>"));
+    let francisco = denmark.connect("francisco");
+    let content = format!("<subscribe node='{NODE}' jid='francisco@example.com'/>");
+    let received = request_all(&francisco, "set", "", &content).concat();
+    assert!(received.contains(&format!("<item id='first'>{ENTRY}</item>")), "{received}");
+}
