@@ -2,7 +2,7 @@
 
 /// What an entity is to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Affiliation {
+pub(crate) enum NodeAffiliation {
     Outcast,
     None,
     Member,
@@ -11,53 +11,53 @@ pub(crate) enum Affiliation {
     Owner,
 }
 
-impl Affiliation {
+impl NodeAffiliation {
     /// All affiliations. The order is that of the numbers in the store.
-    pub(crate) const ALL: [Affiliation; 6] = [
-        Affiliation::None,
-        Affiliation::Owner,
-        Affiliation::Publisher,
-        Affiliation::PublishOnly,
-        Affiliation::Member,
-        Affiliation::Outcast,
+    pub(crate) const ALL: [NodeAffiliation; 6] = [
+        NodeAffiliation::None,
+        NodeAffiliation::Owner,
+        NodeAffiliation::Publisher,
+        NodeAffiliation::PublishOnly,
+        NodeAffiliation::Member,
+        NodeAffiliation::Outcast,
     ];
 
     /// Its name in attributes.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
-            Affiliation::Outcast => "outcast",
-            Affiliation::None => "none",
-            Affiliation::Member => "member",
-            Affiliation::PublishOnly => "publish-only",
-            Affiliation::Publisher => "publisher",
-            Affiliation::Owner => "owner",
+            NodeAffiliation::Outcast => "outcast",
+            NodeAffiliation::None => "none",
+            NodeAffiliation::Member => "member",
+            NodeAffiliation::PublishOnly => "publish-only",
+            NodeAffiliation::Publisher => "publisher",
+            NodeAffiliation::Owner => "owner",
         }
     }
 
     /// Reads an attribute.
-    pub(crate) fn from_name(name: &str) -> Option<Affiliation> {
-        Affiliation::ALL.into_iter().find(|one| one.as_str() == name)
+    pub(crate) fn from_name(name: &str) -> Option<NodeAffiliation> {
+        NodeAffiliation::ALL.into_iter().find(|one| one.as_str() == name)
     }
 
     /// Its number in the store; `None` for no affiliation.
     pub(crate) fn number(self) -> Option<u8> {
-        let position = Affiliation::ALL.iter().position(|one| *one == self)?;
+        let position = NodeAffiliation::ALL.iter().position(|one| *one == self)?;
         u8::try_from(position).ok().filter(|number| *number > 0)
     }
 
     /// The affiliation with this number.
-    pub(crate) fn from_number(number: u8) -> Option<Affiliation> {
-        Affiliation::ALL.get(usize::from(number)).copied()
+    pub(crate) fn from_number(number: u8) -> Option<NodeAffiliation> {
+        NodeAffiliation::ALL.get(usize::from(number)).copied()
     }
 
     /// Whether it permits to subscribe and to retrieve items, whatever the access model is.
     pub(crate) const fn may_always_read(self) -> bool {
-        matches!(self, Affiliation::Owner | Affiliation::Publisher | Affiliation::Member)
+        matches!(self, NodeAffiliation::Owner | NodeAffiliation::Publisher | NodeAffiliation::Member)
     }
 
     /// Whether it permits to publish under every publish model.
     pub(crate) const fn may_always_publish(self) -> bool {
-        matches!(self, Affiliation::Owner | Affiliation::Publisher | Affiliation::PublishOnly)
+        matches!(self, NodeAffiliation::Owner | NodeAffiliation::Publisher | NodeAffiliation::PublishOnly)
     }
 }
 
@@ -68,18 +68,21 @@ mod tests {
     #[test]
     fn section_4_1_the_table_of_privileges() {
         for (affiliation, reads, publishes) in [
-            (Affiliation::Owner, true, true),
-            (Affiliation::Publisher, true, true),
-            (Affiliation::PublishOnly, false, true),
-            (Affiliation::Member, true, false),
-            (Affiliation::None, false, false),
-            (Affiliation::Outcast, false, false),
+            (NodeAffiliation::Owner, true, true),
+            (NodeAffiliation::Publisher, true, true),
+            (NodeAffiliation::PublishOnly, false, true),
+            (NodeAffiliation::Member, true, false),
+            (NodeAffiliation::None, false, false),
+            (NodeAffiliation::Outcast, false, false),
         ] {
             assert_eq!(affiliation.may_always_read(), reads, "{affiliation:?}");
             assert_eq!(affiliation.may_always_publish(), publishes, "{affiliation:?}");
-            assert_eq!(Affiliation::from_name(affiliation.as_str()), Some(affiliation));
+            assert_eq!(NodeAffiliation::from_name(affiliation.as_str()), Some(affiliation));
             let number = affiliation.number();
-            assert_eq!(number.and_then(Affiliation::from_number).unwrap_or(Affiliation::None), affiliation);
+            assert_eq!(
+                number.and_then(NodeAffiliation::from_number).unwrap_or(NodeAffiliation::None),
+                affiliation
+            );
         }
     }
 }

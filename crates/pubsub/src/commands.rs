@@ -13,7 +13,7 @@ use throng_commands::{
 };
 
 use crate::FEATURE;
-use crate::affiliation::Affiliation;
+use crate::affiliation::NodeAffiliation;
 use crate::node::PubSubNode;
 use crate::node_directory::is_owned_elsewhere;
 use crate::plain_subscriptions::PlainSubscriptions;
@@ -235,7 +235,7 @@ async fn show(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let stored = call.node.stores.pubsub.load(key.as_ref()).await?.ok_or_else(|| no_node(&key))?;
     let plain = PlainSubscriptions(&call.node.stores).count(key.as_ref()).await?;
     let affiliation = |(jid, number): &(Jid, u8)| {
-        let affiliation = Affiliation::from_number(*number).unwrap_or(Affiliation::None);
+        let affiliation = NodeAffiliation::from_number(*number).unwrap_or(NodeAffiliation::None);
         vec![text(jid.as_str()), text(affiliation.as_str())]
     };
     let affiliations = stored.affiliations.iter().map(affiliation).collect();

@@ -12,11 +12,11 @@ use throng_core::session::Session;
 use throng_core::{Effect, Effects, Node, SharedStanza, StanzaSource, UndeliveredRecipient};
 use xml::Ns;
 
-use crate::node::{Event, Notice};
+use crate::node::{NodeEvent, Notice};
 use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared};
 use crate::subscription::ShowValue;
 
-/// Notices that are to be sent.
+/// Notices to send.
 pub(crate) struct Delivery {
     key: Jid,
     shared: Arc<PubSubShared>,
@@ -82,7 +82,7 @@ impl Delivery {
         &self,
         effects: &mut Effects,
         service: &Jid,
-        event: &Event,
+        event: &NodeEvent,
         (plain, is_last, implicit): (&Arc<[Jid]>, bool, &[Jid]),
     ) {
         let special: &[Jid] = if is_last { &event.special } else { &[] };
@@ -127,7 +127,7 @@ impl Delivery {
         }
     }
 
-    fn select(&self, event: &Event, plain: &[Jid], special: &[Jid], implicit: &[Jid]) -> Arc<[Jid]> {
+    fn select(&self, event: &NodeEvent, plain: &[Jid], special: &[Jid], implicit: &[Jid]) -> Arc<[Jid]> {
         let all = plain.iter().chain(special).filter(|jid| self.receives(event, jid));
         if implicit.is_empty() {
             return all.cloned().collect();
@@ -138,7 +138,7 @@ impl Delivery {
         all.chain(implicit).filter(|jid| seen.insert(jid.as_str())).cloned().collect()
     }
 
-    fn receives(&self, event: &Event, jid: &Jid) -> bool {
+    fn receives(&self, event: &NodeEvent, jid: &Jid) -> bool {
         event.except.as_ref().is_none_or(|one| one.as_ref() != jid.bare())
             && (!event.presence_based || is_available(&self.node, jid))
     }

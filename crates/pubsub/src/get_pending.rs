@@ -11,7 +11,7 @@ use throng_core::iq::{IqFlow, IqRequest};
 use throng_core::server_error::store_error;
 use xml::{Ns, TreeNode, Writer};
 
-use crate::affiliation::Affiliation;
+use crate::affiliation::NodeAffiliation;
 use crate::pubsub_error::{bad_request, not_found};
 use crate::pubsub_shared::NodeInput;
 use crate::request::AUTHORIZATION_FORM;
@@ -69,7 +69,7 @@ impl PubSubService {
         IqFlow::wait(async move {
             let found = stores.pubsub.affiliations_of(user.as_ref(), service.as_ref(), None, MAX_NODES).await;
             let found = found.map_err(store_error)?;
-            let is_owned = |number: u8| Affiliation::from_number(number) == Some(Affiliation::Owner);
+            let is_owned = |number: u8| NodeAffiliation::from_number(number) == Some(NodeAffiliation::Owner);
             let mut field = FormField::new(FormFieldType::ListSingle, NODE);
             for (node, _) in found.iter().filter(|(_, number)| is_owned(*number)) {
                 field = field.option("", node.resource().unwrap_or_default());

@@ -40,7 +40,7 @@ use throng_core::iq::{IqKey, IqRequest, IqTarget};
 use throng_core::service::ServiceCtx;
 use xml::Ns;
 
-use self::options::ServiceOptions;
+use self::options::PubSubOptions;
 use self::pubsub_host::ServiceHost;
 use self::pubsub_shared::UserChange;
 use self::service::PubSubService;
@@ -122,7 +122,7 @@ const REQUESTS: &[IqKey] = &[
 ];
 
 fn build(builder: &mut FeatureBuilder<'_>) {
-    let options = match ServiceOptions::read(builder.options) {
+    let options = match PubSubOptions::read(builder.options) {
         Ok(options) => options,
         Err((key, problem)) => return builder.refuse_option(key, problem),
     };

@@ -9,7 +9,7 @@ use stanza::payload::data_form::{DataForm, FormError, FormField, FormFieldType, 
 use stanza::{StanzaCondition, StanzaError};
 use store::PubSubNodeRecord;
 
-use crate::options::NodeLimits;
+use crate::options::PubSubLimits;
 use crate::pubsub_error::pubsub_error;
 
 /// `FORM_TYPE` of the configuration.
@@ -50,7 +50,7 @@ macro_rules! choices {
 choices! {
     /// Who may subscribe and retrieve items.
     AccessModel {
-        Authorize = "authorize", "Subscription requests must be approved and only subscribers may retrieve items";
+        Authorize = "authorize", "NodeSubscription requests must be approved and only subscribers may retrieve items";
         Open = "open", "Anyone may subscribe and retrieve items";
         Presence = "presence", "Anyone with a presence subscription of both or from may subscribe and retrieve items";
         Roster = "roster", "Anyone in the specified roster groups may subscribe and retrieve items";
@@ -127,7 +127,7 @@ impl Bound {
 
 /// The configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NodeConfig {
+pub(crate) struct PubSubNodeConfig {
     pub(crate) title: String,
     pub(crate) description: String,
     pub(crate) language: String,
@@ -162,10 +162,10 @@ pub(crate) struct NodeConfig {
     pub(crate) publishers_hear_nothing: bool,
 }
 
-impl NodeConfig {
+impl PubSubNodeConfig {
     /// The configuration of a node that is created.
-    pub(crate) fn new(limits: &NodeLimits) -> NodeConfig {
-        NodeConfig {
+    pub(crate) fn new(limits: &PubSubLimits) -> PubSubNodeConfig {
+        PubSubNodeConfig {
             title: String::new(),
             description: String::new(),
             language: String::new(),
@@ -199,7 +199,7 @@ impl NodeConfig {
     }
 
     /// Items that are kept.
-    pub(crate) fn item_limit(&self, limits: &NodeLimits) -> usize {
+    pub(crate) fn item_limit(&self, limits: &PubSubLimits) -> usize {
         let most = match self.max_items {
             Bound::Number(most) => most.min(limits.items),
             Bound::Max => limits.items,
@@ -370,7 +370,7 @@ impl NodeConfig {
     ///
     /// # Errors
     /// `not-acceptable`: an invalid value (section 8.2.5).
-    pub(crate) fn submit(&mut self, submitted: &DataForm, limits: &NodeLimits) -> Result<(), StanzaError> {
+    pub(crate) fn submit(&mut self, submitted: &DataForm, limits: &PubSubLimits) -> Result<(), StanzaError> {
         if submitted.fields.len() > limits.form_fields {
             return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the form has too many fields"));
         }
@@ -393,16 +393,16 @@ impl NodeConfig {
     }
 
     /// The configuration that was stored as this form; `None` if it cannot be read.
-    pub(crate) fn restore(form: &DataForm, limits: &NodeLimits) -> Option<NodeConfig> {
-        let mut config = NodeConfig::new(limits);
+    pub(crate) fn restore(form: &DataForm, limits: &PubSubLimits) -> Option<PubSubNodeConfig> {
+        let mut config = PubSubNodeConfig::new(limits);
         // A limit of the service may be lower than when the node was configured.
-        let limits = NodeLimits { items: u32::MAX, payload_bytes: u32::MAX, ..*limits };
+        let limits = PubSubLimits { items: u32::MAX, payload_bytes: u32::MAX, ..*limits };
         config.apply(form, &limits).ok()?;
         Some(config)
     }
 
     /// Applies valid fields.
-    fn apply(&mut self, form: &DataForm, limits: &NodeLimits) -> Result<(), FormError> {
+    fn apply(&mut self, form: &DataForm, limits: &PubSubLimits) -> Result<(), FormError> {
         for (var, field) in [
             ("pubsub#title", &mut self.title),
             ("pubsub#description", &mut self.description),
@@ -488,18 +488,18 @@ mod tests {
     use crate::tests::limits;
     use xml::{Limits, NamespaceContext, Tree};
 
-    fn submit(fields: &[(&str, &str)]) -> Result<NodeConfig, StanzaError> {
+    fn submit(fields: &[(&str, &str)]) -> Result<PubSubNodeConfig, StanzaError> {
         let mut form = DataForm::typed(FormKind::Submit, CONFIG_FORM);
         for (var, value) in fields {
             form = form.field(FormField::cell(*var, *value));
         }
-        let mut config = NodeConfig::new(&limits());
+        let mut config = PubSubNodeConfig::new(&limits());
         config.submit(&form, &limits()).map(|()| config)
     }
 
     #[test]
     fn every_registered_field_is_in_the_form_and_survives_the_store() {
-        let mut config = NodeConfig::new(&limits());
+        let mut config = PubSubNodeConfig::new(&limits());
         config.roster_groups = vec!["friends".into(), "courtiers".into()];
         config.contact = vec!["bard@shakespeare.lit".into()];
         (config.max_items, config.item_expire) = (Bound::Max, Bound::Number(604_800));
@@ -509,7 +509,7 @@ mod tests {
         let scope = NamespaceContext::client();
         let tree = Tree::parse(&bytes, &scope, &Limits::DEFAULT).unwrap();
         let form = DataForm::read(tree.root()).unwrap();
-        assert_eq!(NodeConfig::restore(&form, &limits()), Some(config));
+        assert_eq!(PubSubNodeConfig::restore(&form, &limits()), Some(config));
         for var in [
             "access_model",
             "body_xslt",

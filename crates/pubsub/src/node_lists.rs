@@ -8,11 +8,11 @@ use throng_core::iq::{IqFlow, IqRequest};
 use throng_core::server_error::store_error;
 use xml::{Ns, Writer};
 
-use crate::affiliation::Affiliation;
+use crate::affiliation::NodeAffiliation;
 use crate::plain_subscriptions::PlainSubscriptions;
 use crate::pubsub_error::not_found;
 use crate::service::node_address;
-use crate::subscription::Subscription;
+use crate::subscription::NodeSubscription;
 
 /// Nodes of a page.
 const MAX_PAGE: u32 = 100;
@@ -63,7 +63,7 @@ pub(crate) fn list_subscriptions(
         w.start_ns("pubsub", Ns::Pubsub).start("subscriptions");
         for one in &found {
             let node = one.node.resource().unwrap_or_default();
-            let special = one.special.clone().and_then(Subscription::restore);
+            let special = one.special.clone().and_then(NodeSubscription::restore);
             if one.special.is_some() && special.is_none() {
                 continue;
             }
@@ -105,7 +105,7 @@ pub(crate) fn list_affiliations(
         let mut w = Writer::new(&mut out);
         w.start_ns("pubsub", Ns::Pubsub).start("affiliations");
         for (node, number) in &found {
-            let Some(affiliation) = Affiliation::from_number(*number) else { continue };
+            let Some(affiliation) = NodeAffiliation::from_number(*number) else { continue };
             w.start("affiliation").attr("node", node.resource().unwrap_or_default());
             w.attr("affiliation", affiliation.as_str()).end();
         }

@@ -17,7 +17,7 @@ use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
 
 use crate::delivery::Delivery;
-use crate::node::{NodeAnswer, NodeCtx, NodeState, PubSubNode};
+use crate::node::{NodeCtx, NodeState, PubSubAnswer, PubSubNode};
 use crate::node_directory::is_owned_elsewhere;
 use crate::plain_subscriptions::{PAGE, PlainSubscriptions};
 use crate::pubsub_error::{forbidden, not_found};
@@ -69,7 +69,7 @@ impl NodeTask {
         self.key.resource().unwrap_or_default().to_owned()
     }
 
-    /// Whether so much is not yet stored that the task must wait.
+    /// Whether the task must wait until its changes are stored.
     pub(crate) fn must_flush(&self) -> bool {
         self.writes.is_full() || self.subscribers.is_full()
     }
@@ -120,7 +120,7 @@ impl NodeTask {
         (user, facts): (&Jid, &RequesterFacts),
         request: &NodeRequest,
         is_operator: bool,
-    ) -> Result<(PubSubNode, Option<NodeAnswer>), StanzaError> {
+    ) -> Result<(PubSubNode, Option<PubSubAnswer>), StanzaError> {
         let options = self.shared.options();
         let host = &self.shared.host;
         let form = match request {
@@ -164,7 +164,7 @@ impl NodeTask {
         (user, facts): (&Jid, &RequesterFacts),
         request: NodeRequest,
         is_operator: bool,
-    ) -> Result<NodeAnswer, StanzaError> {
+    ) -> Result<PubSubAnswer, StanzaError> {
         let mut facts = *facts;
         if self.node.is_none() {
             let (created, answer) = self.create(node, ctx, (user, &facts), &request, is_operator)?;
@@ -198,7 +198,7 @@ impl NodeTask {
         let options = self.shared.options();
         let new_id = || base::id::random_id().to_lowercase();
         let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &options.limits);
-        let mut result = Ok(NodeAnswer::Payload(Vec::new()));
+        let mut result = Ok(PubSubAnswer::Payload(Vec::new()));
         let mut reply = None;
         match input {
             NodeInput::Request { request, from, reply: to } => {
@@ -359,7 +359,7 @@ impl NodeTask {
         node: &Arc<Node>,
         changes: Vec<PubSubChange>,
         reply: Option<AnswerSender<IqAnswer>>,
-        result: Result<NodeAnswer, StanzaError>,
+        result: Result<PubSubAnswer, StanzaError>,
     ) {
         if !needs_store(&result) {
             return self.send_answer(node, changes, reply, result);
@@ -382,10 +382,10 @@ impl NodeTask {
         node: &Arc<Node>,
         changes: Vec<PubSubChange>,
         reply: Option<AnswerSender<IqAnswer>>,
-        result: Result<NodeAnswer, StanzaError>,
+        result: Result<PubSubAnswer, StanzaError>,
     ) {
         let answer: IqAnswer = result.map(|answer| match answer {
-            NodeAnswer::Payload(payload) => payload,
+            PubSubAnswer::Payload(payload) => payload,
             _ => Vec::new(),
         });
         match reply {
@@ -397,25 +397,25 @@ impl NodeTask {
         }
     }
 
-    async fn read_answer(&self, node: &Arc<Node>, answer: NodeAnswer) -> Result<Vec<u8>, StoreError> {
+    async fn read_answer(&self, node: &Arc<Node>, answer: PubSubAnswer) -> Result<Vec<u8>, StoreError> {
         let Some(one) = &self.node else { return Ok(Vec::new()) };
         let plain = PlainSubscriptions(&node.stores);
         let key = self.key.as_ref();
         match answer {
-            NodeAnswer::Payload(payload) => Ok(payload),
-            NodeAnswer::Items(items) => {
+            PubSubAnswer::Payload(payload) => Ok(payload),
+            PubSubAnswer::Items(items) => {
                 let found = match items.seqs.is_empty() {
                     true => Vec::new(),
                     false => node.stores.pubsub.items(key, items.seqs.clone()).await?,
                 };
                 Ok(one.write_items(&items, &found))
             }
-            NodeAnswer::Subscribers(list) => {
+            PubSubAnswer::Subscribers(list) => {
                 let found = plain.subscribers(key, list.after.clone(), list.limit).await?;
                 let count = plain.count(key).await?;
                 Ok(one.write_subscribers(&list, &found, count))
             }
-            NodeAnswer::Info(info) => {
+            PubSubAnswer::Info(info) => {
                 let count = plain.count(key).await?;
                 Ok(one.write_info(info, count))
             }
@@ -424,8 +424,8 @@ impl NodeTask {
 }
 
 /// Whether an answer needs what only the store has.
-fn needs_store(result: &Result<NodeAnswer, StanzaError>) -> bool {
-    matches!(result, Ok(NodeAnswer::Items(_) | NodeAnswer::Subscribers(_) | NodeAnswer::Info(_)))
+fn needs_store(result: &Result<PubSubAnswer, StanzaError>) -> bool {
+    matches!(result, Ok(PubSubAnswer::Items(_) | PubSubAnswer::Subscribers(_) | PubSubAnswer::Info(_)))
 }
 
 impl SerialState for NodeTask {

@@ -7,7 +7,7 @@ use feature_api::service::ServiceSpec;
 
 /// Who may create nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CreationAccess {
+pub(crate) enum NodeCreationAccess {
     Users,
     Admins,
     All,
@@ -15,8 +15,8 @@ pub(crate) enum CreationAccess {
 
 /// The options of a domain.
 #[derive(Clone, Debug)]
-pub(crate) struct ServiceOptions {
-    pub(crate) creation: CreationAccess,
+pub(crate) struct PubSubOptions {
+    pub(crate) creation: NodeCreationAccess,
     /// A publication creates a node that does not exist.
     pub(crate) auto_create: bool,
     pub(crate) nodes_per_user: u32,
@@ -25,12 +25,12 @@ pub(crate) struct ServiceOptions {
     pub(crate) cached_nodes: usize,
     /// Subscribers of each of them.
     pub(crate) cached_subscribers: usize,
-    pub(crate) limits: NodeLimits,
+    pub(crate) limits: PubSubLimits,
 }
 
 /// Limits of each node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NodeLimits {
+pub(crate) struct PubSubLimits {
     pub(crate) items: u32,
     pub(crate) default_items: u32,
     pub(crate) payload_bytes: u32,
@@ -116,28 +116,28 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     number("batch_items", 1, 10_000, 100, "Items of one request that publishes, retracts or retrieves."),
 ];
 
-impl ServiceOptions {
+impl PubSubOptions {
     /// Reads the options.
     ///
     /// # Errors
     /// The option with an invalid value, and the problem.
-    pub(crate) fn read(options: &FeatureOptions) -> Result<ServiceOptions, (&'static str, String)> {
+    pub(crate) fn read(options: &FeatureOptions) -> Result<PubSubOptions, (&'static str, String)> {
         let creation = match options.text("creation") {
-            "users" => CreationAccess::Users,
-            "admins" => CreationAccess::Admins,
-            "all" => CreationAccess::All,
+            "users" => NodeCreationAccess::Users,
+            "admins" => NodeCreationAccess::Admins,
+            "all" => NodeCreationAccess::All,
             other => return Err(("creation", format!("must be users, admins or all, not \"{other}\""))),
         };
         let of = |key: &str| usize::try_from(options.int(key)).unwrap_or(usize::MAX);
         let small = |key: &str| u32::try_from(options.int(key)).unwrap_or(u32::MAX);
-        Ok(ServiceOptions {
+        Ok(PubSubOptions {
             creation,
             auto_create: options.bool("auto_create"),
             nodes_per_user: small("nodes_per_user"),
             subscriptions_per_user: small("subscriptions_per_user"),
             cached_nodes: of("cached_nodes"),
             cached_subscribers: of("cached_subscribers"),
-            limits: NodeLimits {
+            limits: PubSubLimits {
                 items: small("items"),
                 default_items: small("default_items").min(small("items")),
                 payload_bytes: small("payload_bytes"),

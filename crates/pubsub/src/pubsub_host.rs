@@ -9,8 +9,8 @@ use store::{StoreError, StoreErrorKind, Subscription};
 use throng_core::Node;
 use throng_core::session::flags;
 
-use crate::node_config::NodeConfig;
-use crate::options::{CreationAccess, NodeLimits, ServiceOptions};
+use crate::node_config::PubSubNodeConfig;
+use crate::options::{NodeCreationAccess, PubSubLimits, PubSubOptions};
 
 /// What the owners of a node know about a user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,15 +29,15 @@ pub(crate) trait PubSubHost: Send + Sync + 'static {
         node: &Arc<Node>,
         service: JidRef<'_>,
         user: JidRef<'_>,
-        options: &ServiceOptions,
+        options: &PubSubOptions,
     ) -> bool;
 
     /// Whether a publication creates a node that does not exist (section 7.1.4).
-    fn auto_creates(&self, options: &ServiceOptions) -> bool;
+    fn auto_creates(&self, options: &PubSubOptions) -> bool;
 
     /// The configuration of a node that a publication creates.
-    fn default_config(&self, limits: &NodeLimits) -> NodeConfig {
-        NodeConfig::new(limits)
+    fn default_config(&self, limits: &PubSubLimits) -> PubSubNodeConfig {
+        PubSubNodeConfig::new(limits)
     }
 
     /// What the owners of a node know about a user.
@@ -66,24 +66,18 @@ pub(crate) struct ServiceHost {
 const MAX_OWNERS: usize = 8;
 
 impl PubSubHost for ServiceHost {
-    fn may_create(
-        &self,
-        node: &Arc<Node>,
-        _: JidRef<'_>,
-        user: JidRef<'_>,
-        options: &ServiceOptions,
-    ) -> bool {
+    fn may_create(&self, node: &Arc<Node>, _: JidRef<'_>, user: JidRef<'_>, options: &PubSubOptions) -> bool {
         if node.is_admin(user) {
             return true;
         }
         match options.creation {
-            CreationAccess::All => true,
-            CreationAccess::Admins => false,
-            CreationAccess::Users => user.domain() == self.domain && !is_anonymous(node, user),
+            NodeCreationAccess::All => true,
+            NodeCreationAccess::Admins => false,
+            NodeCreationAccess::Users => user.domain() == self.domain && !is_anonymous(node, user),
         }
     }
 
-    fn auto_creates(&self, options: &ServiceOptions) -> bool {
+    fn auto_creates(&self, options: &PubSubOptions) -> bool {
         options.auto_create
     }
 

@@ -12,7 +12,7 @@ use throng_core::iq::IqAnswer;
 
 use crate::node_directory::{NodeDirectory, NodeSweep};
 use crate::node_task::NodeTask;
-use crate::options::ServiceOptions;
+use crate::options::PubSubOptions;
 use crate::pubsub_host::PubSubHost;
 use crate::request::{Approval, NodeRequest};
 
@@ -22,7 +22,7 @@ pub(crate) type NodeTasks = SerialTasks<Jid, NodeTask>;
 /// What the tasks of a domain share.
 pub(crate) struct PubSubShared {
     pub(crate) host: Box<dyn PubSubHost>,
-    options: LeafRwLock<Arc<ServiceOptions>>,
+    options: LeafRwLock<Arc<PubSubOptions>>,
     pub(crate) directory: NodeDirectory,
     tasks: OnceLock<Weak<NodeTasks>>,
     is_swept: AtomicBool,
@@ -79,7 +79,7 @@ pub(crate) enum NodeInput {
 }
 
 impl PubSubShared {
-    pub(crate) fn new(host: Box<dyn PubSubHost>, options: ServiceOptions) -> Arc<PubSubShared> {
+    pub(crate) fn new(host: Box<dyn PubSubHost>, options: PubSubOptions) -> Arc<PubSubShared> {
         Arc::new(PubSubShared {
             host,
             options: LeafRwLock::new(Arc::new(options)),
@@ -111,11 +111,11 @@ impl PubSubShared {
     }
 
     /// The options after a reload.
-    pub(crate) fn set_options(&self, options: ServiceOptions) {
+    pub(crate) fn set_options(&self, options: PubSubOptions) {
         *self.options.write() = Arc::new(options);
     }
 
-    pub(crate) fn options(&self) -> Arc<ServiceOptions> {
+    pub(crate) fn options(&self) -> Arc<PubSubOptions> {
         self.options.read().clone()
     }
 }

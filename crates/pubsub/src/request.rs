@@ -11,7 +11,7 @@ use stanza::{StanzaCondition, StanzaError};
 use throng_core::limits::STANZA_LIMITS;
 use xml::{Ns, TreeNode};
 
-use crate::affiliation::Affiliation;
+use crate::affiliation::NodeAffiliation;
 use crate::pubsub_error::{bad_request, pubsub_error};
 
 /// Longest name of a node, and id of an item, in bytes.
@@ -79,7 +79,7 @@ pub(crate) enum NodeRequest {
     ListSubscriptions(Option<RsmRequest>),
     ModifySubscriptions(Vec<SubscriptionChange>),
     ListAffiliations,
-    ModifyAffiliations(Vec<(Jid, Option<Affiliation>)>),
+    ModifyAffiliations(Vec<(Jid, Option<NodeAffiliation>)>),
     Info,
     DiscoItems(Option<RsmRequest>),
 }
@@ -324,7 +324,7 @@ fn read_owner(pubsub: TreeNode<'_>, is_set: bool) -> Result<PubSubRequest, Stanz
                 let affiliation = match one.attr("affiliation") {
                     None => None,
                     Some(name) => Some(
-                        Affiliation::from_name(&name)
+                        NodeAffiliation::from_name(&name)
                             .ok_or_else(|| bad_request("there is no such affiliation"))?,
                     ),
                 };

@@ -20,12 +20,12 @@ use throng_core::{Host, Node, SharedStanza};
 use xml::Ns;
 
 use crate::get_pending::chosen_node;
-use crate::node::{NodeAnswer, default_options};
-use crate::node_config::NodeConfig;
+use crate::node::{PubSubAnswer, default_options};
+use crate::node_config::PubSubNodeConfig;
 use crate::node_directory::is_owned_elsewhere;
 use crate::node_lists::{list_affiliations, list_nodes, list_subscriptions};
 use crate::node_task::NodeTask;
-use crate::options::ServiceOptions;
+use crate::options::PubSubOptions;
 use crate::plain_subscriptions::PlainSubscriptions;
 use crate::pubsub_error::unsupported;
 use crate::pubsub_host::PubSubHost;
@@ -68,7 +68,7 @@ pub(crate) fn node_address(service: JidRef<'_>, name: &str) -> Result<Jid, Stanz
 }
 
 impl PubSubService {
-    pub(crate) fn new(host: Box<dyn PubSubHost>, options: ServiceOptions) -> PubSubService {
+    pub(crate) fn new(host: Box<dyn PubSubHost>, options: PubSubOptions) -> PubSubService {
         let shared = PubSubShared::new(host, options);
         let limits = KeyedQueueLimits::without_forced_bound(MAILBOX_BYTES, ALL_MAILBOXES_BYTES);
         let of_tasks = shared.clone();
@@ -175,12 +175,12 @@ impl PubSubService {
                 }
                 Ok(IqFlow::result(|w| {
                     w.start_ns("pubsub", Ns::PubsubOwner).start("default");
-                    NodeConfig::new(&options.limits).form(FormKind::Form).write(w);
+                    PubSubNodeConfig::new(&options.limits).form(FormKind::Form).write(w);
                     w.end().end();
                 }))
             }
             ServiceRequest::DefaultOptions => match default_options(None) {
-                NodeAnswer::Payload(payload) => Ok(IqFlow::Reply(Ok(payload))),
+                PubSubAnswer::Payload(payload) => Ok(IqFlow::Reply(Ok(payload))),
                 _ => Err(StanzaCondition::InternalServerError.into()),
             },
             ServiceRequest::Subscriptions(rsm) => list_subscriptions(request, service, rsm.as_ref()),

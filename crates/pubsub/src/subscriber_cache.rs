@@ -39,7 +39,7 @@ impl SubscriberCache {
         SubscriberCache { state: CacheState::Unknown, most, recent: HashMap::new() }
     }
 
-    /// Whether so many subscribers fit.
+    /// Whether this number of subscribers fits.
     pub(crate) fn has_room(&self, count: usize) -> bool {
         count <= self.most
     }
@@ -73,7 +73,7 @@ impl SubscriberCache {
         Some(list.get_or_insert_with(|| all.iter().cloned().collect()).clone())
     }
 
-    /// Whether so many changes may not be in the store that the task must wait until they are.
+    /// Whether the task must wait until the store has the changes that may not be in it.
     pub(crate) fn is_full(&self) -> bool {
         self.recent.len() >= MAX_RECENT
     }

@@ -4,6 +4,7 @@
 //! `pubsub#include_body`.
 
 use jid::{Jid, JidRef};
+use stanza::StanzaError;
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use stanza::payload::datetime;
 use store::SpecialSubscription;
@@ -11,7 +12,6 @@ use throng_core::limits::STANZA_LIMITS;
 use xml::{NamespaceContext, Tree};
 
 use crate::pubsub_error::pubsub_error;
-use stanza::StanzaError;
 
 /// `FORM_TYPE` of the options.
 pub(crate) const OPTIONS_FORM: &str = "http://jabber.org/protocol/pubsub#subscribe_options";
@@ -155,14 +155,14 @@ impl SubscriptionOptions {
 
 /// A subscription that is more than a bare address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Subscription {
+pub(crate) struct NodeSubscription {
     pub(crate) jid: Jid,
     pub(crate) subid: Box<str>,
     pub(crate) state: SubscriptionState,
     pub(crate) options: SubscriptionOptions,
 }
 
-impl Subscription {
+impl NodeSubscription {
     /// As it is stored.
     pub(crate) fn record(&self) -> SpecialSubscription {
         let form = self.options.form(FormKind::Submit);
@@ -173,7 +173,7 @@ impl Subscription {
     }
 
     /// The subscription from the store; `None` if it cannot be read.
-    pub(crate) fn restore(stored: SpecialSubscription) -> Option<Subscription> {
+    pub(crate) fn restore(stored: SpecialSubscription) -> Option<NodeSubscription> {
         let scope = NamespaceContext::client();
         let tree = Tree::parse(&stored.state, &scope, &STANZA_LIMITS).ok()?;
         let form = DataForm::read(tree.root()).ok()?;
@@ -183,7 +183,7 @@ impl Subscription {
             "pending" => SubscriptionState::Pending,
             _ => SubscriptionState::Subscribed,
         };
-        Some(Subscription { jid: stored.jid, subid: stored.subid, state, options })
+        Some(NodeSubscription { jid: stored.jid, subid: stored.subid, state, options })
     }
 
     /// Whether it is in force.
@@ -227,13 +227,13 @@ mod tests {
         assert!(!options.deliver);
         assert_eq!(options.expiry, SubscriptionExpiry::At(1_141_127_999_000));
         assert_eq!(options.show_values, [ShowValue::Chat, ShowValue::Online, ShowValue::Away]);
-        let subscription = Subscription {
+        let subscription = NodeSubscription {
             jid: Jid::parse("francisco@denmark.lit/barracks").unwrap(),
             subid: "1".into(),
             state: SubscriptionState::Pending,
             options,
         };
-        assert_eq!(Subscription::restore(subscription.record()), Some(subscription));
+        assert_eq!(NodeSubscription::restore(subscription.record()), Some(subscription));
         for (var, value) in
             [("pubsub#deliver", "maybe"), ("pubsub#expire", "tomorrow"), ("pubsub#show-values", "bored")]
         {

@@ -92,7 +92,7 @@ impl WriteQueue {
         std::mem::take(&mut self.state.lock().has_failed)
     }
 
-    /// Whether so much waits that the task must wait, too.
+    /// Whether the task must wait for writes, because their number is the limit.
     pub(crate) fn is_full(&self) -> bool {
         self.state.lock().waiting.len() >= MAX_WAITING
     }

@@ -3,7 +3,7 @@
 use stanza::StanzaError;
 
 use super::{PubSubNode, Requester};
-use crate::affiliation::Affiliation;
+use crate::affiliation::NodeAffiliation;
 use crate::node_config::{AccessModel, PublishModel};
 use crate::pubsub_error::{forbidden, not_subscribed_to_read, pubsub_error, unsupported};
 
@@ -22,7 +22,7 @@ impl PubSubNode {
         requester: &Requester<'_>,
     ) -> Result<SubscribeDecision, StanzaError> {
         let affiliation = self.affiliation(requester);
-        if matches!(affiliation, Affiliation::Outcast | Affiliation::PublishOnly) {
+        if matches!(affiliation, NodeAffiliation::Outcast | NodeAffiliation::PublishOnly) {
             return Err(forbidden());
         }
         if requester.is_anonymous {
@@ -43,7 +43,7 @@ impl PubSubNode {
     /// Whether the requester may retrieve items (section 6.5.9).
     pub(super) fn check_read(&self, requester: &Requester<'_>) -> Result<(), StanzaError> {
         let affiliation = self.affiliation(requester);
-        if matches!(affiliation, Affiliation::Outcast | Affiliation::PublishOnly) {
+        if matches!(affiliation, NodeAffiliation::Outcast | NodeAffiliation::PublishOnly) {
             return Err(forbidden());
         }
         if affiliation.may_always_read() {
@@ -73,7 +73,7 @@ impl PubSubNode {
     pub(super) fn check_publish(&self, requester: &Requester<'_>) -> Result<(), StanzaError> {
         let affiliation = self.affiliation(requester);
         let may = affiliation.may_always_publish()
-            || affiliation != Affiliation::Outcast
+            || affiliation != NodeAffiliation::Outcast
                 && match self.config.publish_model {
                     PublishModel::Open => true,
                     PublishModel::Subscribers => self.is_subscribed(requester),
@@ -93,7 +93,7 @@ impl PubSubNode {
     pub(crate) fn may_stay_subscribed(&self, subscriber: jid::JidRef<'_>) -> bool {
         let affiliation = self.affiliation_of(subscriber);
         match self.config.access_model {
-            _ if affiliation == Affiliation::Outcast => false,
+            _ if affiliation == NodeAffiliation::Outcast => false,
             AccessModel::Whitelist => affiliation.may_always_read(),
             _ => true,
         }

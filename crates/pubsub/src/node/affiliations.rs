@@ -10,15 +10,15 @@ use stanza::{ErrorType, StanzaCondition, StanzaError};
 use store::PubSubChange;
 use xml::{Ns, Writer};
 
-use super::{NodeAnswer, NodeCtx, PubSubNode, Requester};
-use crate::affiliation::Affiliation;
+use super::{NodeCtx, PubSubAnswer, PubSubNode, Requester};
+use crate::affiliation::NodeAffiliation;
 use crate::node_config::AccessModel;
 use crate::pubsub_error::bad_request;
-use crate::subscription::Subscription;
+use crate::subscription::NodeSubscription;
 
 /// Whether the table of section 4.1 has this transition.
-fn is_allowed(from: Affiliation, to: Affiliation) -> bool {
-    use Affiliation::{Member, None, Outcast, Owner, PublishOnly, Publisher};
+fn is_allowed(from: NodeAffiliation, to: NodeAffiliation) -> bool {
+    use NodeAffiliation::{Member, None, Outcast, Owner, PublishOnly, Publisher};
     match (from, to) {
         (Owner, Outcast | Member | Publisher | PublishOnly) | (Publisher | PublishOnly, Member) => false,
         (Owner | Publisher | PublishOnly | Member | None | Outcast, _) => true,
@@ -27,11 +27,11 @@ fn is_allowed(from: Affiliation, to: Affiliation) -> bool {
 
 impl PubSubNode {
     /// Section 5.7, of one node.
-    pub(super) fn own_affiliation(&self, requester: &Requester<'_>) -> NodeAnswer {
+    pub(super) fn own_affiliation(&self, requester: &Requester<'_>) -> PubSubAnswer {
         let affiliation = self.affiliation_of(requester.user());
-        NodeAnswer::pubsub(Ns::Pubsub, |w| {
+        PubSubAnswer::pubsub(Ns::Pubsub, |w| {
             w.start("affiliations");
-            if affiliation != Affiliation::None {
+            if affiliation != NodeAffiliation::None {
                 w.start("affiliation").attr("node", &self.name);
                 w.attr("affiliation", affiliation.as_str()).end();
             }
@@ -39,8 +39,8 @@ impl PubSubNode {
         })
     }
 
-    pub(super) fn list_affiliations(&self) -> NodeAnswer {
-        NodeAnswer::pubsub(Ns::PubsubOwner, |w| self.write_affiliations(w, self.affiliations.keys()))
+    pub(super) fn list_affiliations(&self) -> PubSubAnswer {
+        PubSubAnswer::pubsub(Ns::PubsubOwner, |w| self.write_affiliations(w, self.affiliations.keys()))
     }
 
     fn write_affiliations<'a>(&self, w: &mut Writer<'_>, users: impl Iterator<Item = &'a Jid>) {
@@ -57,9 +57,9 @@ impl PubSubNode {
     pub(super) fn modify_affiliations(
         &mut self,
         ctx: &mut NodeCtx<'_>,
-        changes: Vec<(Jid, Option<Affiliation>)>,
-    ) -> Result<NodeAnswer, StanzaError> {
-        let changes: Vec<(Jid, Option<Affiliation>)> =
+        changes: Vec<(Jid, Option<NodeAffiliation>)>,
+    ) -> Result<PubSubAnswer, StanzaError> {
+        let changes: Vec<(Jid, Option<NodeAffiliation>)> =
             changes.into_iter().map(|(jid, affiliation)| (jid.bare().to_jid(), affiliation)).collect();
         let users: BTreeSet<&Jid> = changes.iter().map(|(jid, _)| jid).collect();
         if users.len() < changes.len() {
@@ -72,8 +72,9 @@ impl PubSubNode {
             if before == affiliation {
                 continue;
             }
-            let is_last_owner = before == Affiliation::Owner && self.owners().count() < 2;
-            let is_full = before == Affiliation::None && self.affiliations.len() >= ctx.limits.affiliations;
+            let is_last_owner = before == NodeAffiliation::Owner && self.owners().count() < 2;
+            let is_full =
+                before == NodeAffiliation::None && self.affiliations.len() >= ctx.limits.affiliations;
             if is_last_owner || is_full || !is_allowed(before, affiliation) {
                 failed.push(user);
                 continue;
@@ -81,7 +82,7 @@ impl PubSubNode {
             self.set_affiliation(ctx, user, affiliation);
         }
         if failed.is_empty() {
-            return Ok(NodeAnswer::empty());
+            return Ok(PubSubAnswer::empty());
         }
         let error = StanzaError::new(StanzaCondition::NotAcceptable).kind(ErrorType::Modify);
         Err(error.payload(|w| {
@@ -92,13 +93,13 @@ impl PubSubNode {
     }
 
     /// Sets an affiliation, with what follows for the user's subscriptions (section 8.7.4).
-    fn set_affiliation(&mut self, ctx: &mut NodeCtx<'_>, user: Jid, affiliation: Affiliation) {
+    fn set_affiliation(&mut self, ctx: &mut NodeCtx<'_>, user: Jid, affiliation: NodeAffiliation) {
         ctx.changes.push(PubSubChange::Affiliate(user.clone(), affiliation.number()));
         match affiliation {
-            Affiliation::None => self.affiliations.remove(&user),
+            NodeAffiliation::None => self.affiliations.remove(&user),
             other => self.affiliations.insert(user.clone(), other),
         };
-        let own: Vec<Subscription> =
+        let own: Vec<NodeSubscription> =
             self.special.iter().filter(|one| one.is_of(user.as_ref())).cloned().collect();
         if affiliation.may_always_read() {
             for pending in own.into_iter().filter(|one| !one.is_approved()) {
@@ -107,7 +108,7 @@ impl PubSubNode {
             return;
         }
         let loses_access = match affiliation {
-            Affiliation::Outcast | Affiliation::PublishOnly => true,
+            NodeAffiliation::Outcast | NodeAffiliation::PublishOnly => true,
             _ => self.config.access_model == AccessModel::Whitelist,
         };
         if !loses_access {

@@ -5,13 +5,13 @@ use stanza::{ErrorType, StanzaCondition, StanzaError};
 use store::PubSubChange;
 use xml::Ns;
 
-use super::{EventAudience, NodeAnswer, NodeCtx, NodeState, PubSubNode, Requester};
+use super::{EventAudience, NodeCtx, NodeState, PubSubAnswer, PubSubNode, Requester};
 use crate::pubsub_error::{not_found, unsupported};
 use crate::request::NodeRequest;
 
 impl PubSubNode {
-    pub(super) fn config_form(&self) -> NodeAnswer {
-        NodeAnswer::pubsub(Ns::PubsubOwner, |w| {
+    pub(super) fn config_form(&self) -> PubSubAnswer {
+        PubSubAnswer::pubsub(Ns::PubsubOwner, |w| {
             w.start("configure").attr("node", &self.name);
             self.config.form(FormKind::Form).write(w);
             w.end();
@@ -23,14 +23,14 @@ impl PubSubNode {
         &mut self,
         ctx: &mut NodeCtx<'_>,
         form: &DataForm,
-    ) -> Result<NodeAnswer, StanzaError> {
+    ) -> Result<PubSubAnswer, StanzaError> {
         if form.kind == FormKind::Cancel {
-            return Ok(NodeAnswer::empty());
+            return Ok(PubSubAnswer::empty());
         }
         let before = self.config.clone();
         self.config.submit(form, ctx.limits)?;
         if self.config == before {
-            return Ok(NodeAnswer::empty());
+            return Ok(PubSubAnswer::empty());
         }
         self.put_record(ctx);
         if !self.config.persist_items || self.config.item_limit(ctx.limits) == 0 {
@@ -51,7 +51,7 @@ impl PubSubNode {
                 w.end();
             });
         }
-        Ok(NodeAnswer::empty())
+        Ok(PubSubAnswer::empty())
     }
 
     /// The record has changed.
@@ -69,7 +69,7 @@ impl PubSubNode {
     }
 
     /// Section 8.5.
-    pub(super) fn purge(&mut self, ctx: &mut NodeCtx<'_>) -> Result<NodeAnswer, StanzaError> {
+    pub(super) fn purge(&mut self, ctx: &mut NodeCtx<'_>) -> Result<PubSubAnswer, StanzaError> {
         if !self.config.persist_items {
             return Err(unsupported("persistent-items"));
         }
@@ -77,11 +77,11 @@ impl PubSubNode {
         self.send_event(ctx, EventAudience::Subscribers, None, |w| {
             w.start("purge").attr("node", &self.name).end();
         });
-        Ok(NodeAnswer::empty())
+        Ok(PubSubAnswer::empty())
     }
 
     /// Section 8.4. Of a node that has moved, the address stays.
-    pub(crate) fn delete(&mut self, ctx: &mut NodeCtx<'_>, redirect: Option<String>) -> NodeAnswer {
+    pub(crate) fn delete(&mut self, ctx: &mut NodeCtx<'_>, redirect: Option<String>) -> PubSubAnswer {
         if self.config.notify_delete {
             self.send_event(ctx, EventAudience::SubscribersAndPending, None, |w| {
                 w.start("delete").attr("node", &self.name);
@@ -98,16 +98,16 @@ impl PubSubNode {
         self.redirect = redirect;
         if self.redirect.is_none() {
             self.state = NodeState::Deleted;
-            return NodeAnswer::empty();
+            return PubSubAnswer::empty();
         }
         self.put_record(ctx);
         for (user, affiliation) in self.affiliations.iter() {
-            if *affiliation == crate::affiliation::Affiliation::Owner {
+            if *affiliation == crate::affiliation::NodeAffiliation::Owner {
                 ctx.changes.push(PubSubChange::Affiliate(user.clone(), affiliation.number()));
             }
         }
-        self.affiliations.retain(|_, one| *one == crate::affiliation::Affiliation::Owner);
-        NodeAnswer::empty()
+        self.affiliations.retain(|_, one| *one == crate::affiliation::NodeAffiliation::Owner);
+        PubSubAnswer::empty()
     }
 
     /// A request to a node that was deleted with a redirection. Its owners can delete it again, or create another one.
@@ -117,8 +117,8 @@ impl PubSubNode {
         requester: &Requester<'_>,
         request: NodeRequest,
         uri: &str,
-    ) -> Result<NodeAnswer, StanzaError> {
-        let is_owner = self.affiliation(requester) == crate::affiliation::Affiliation::Owner;
+    ) -> Result<PubSubAnswer, StanzaError> {
+        let is_owner = self.affiliation(requester) == crate::affiliation::NodeAffiliation::Owner;
         match request {
             NodeRequest::Delete { redirect } if is_owner => Ok(self.delete(ctx, redirect)),
             NodeRequest::Create { config } if is_owner => {

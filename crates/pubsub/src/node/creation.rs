@@ -10,9 +10,9 @@ use xml::Ns;
 
 use super::items::ItemIndex;
 use super::publishing::precondition_form;
-use super::{NodeAnswer, NodeCtx, NodeState, PubSubNode};
-use crate::affiliation::Affiliation;
-use crate::node_config::NodeConfig;
+use super::{NodeCtx, NodeState, PubSubAnswer, PubSubNode};
+use crate::affiliation::NodeAffiliation;
+use crate::node_config::PubSubNodeConfig;
 use crate::pubsub_error::pubsub_error;
 
 impl PubSubNode {
@@ -26,13 +26,13 @@ impl PubSubNode {
         name: String,
         creator: Jid,
         form: Option<&DataForm>,
-    ) -> Result<(PubSubNode, NodeAnswer), StanzaError> {
-        let mut config = NodeConfig::new(ctx.limits);
+    ) -> Result<(PubSubNode, PubSubAnswer), StanzaError> {
+        let mut config = PubSubNodeConfig::new(ctx.limits);
         if let Some(form) = form {
             config.submit(form, ctx.limits)?;
         }
         let node = PubSubNode::with_config(ctx, service, name, creator, config);
-        let answer = NodeAnswer::pubsub(Ns::Pubsub, |w| {
+        let answer = PubSubAnswer::pubsub(Ns::Pubsub, |w| {
             w.start("create").attr("node", &node.name).end();
         });
         Ok((node, answer))
@@ -47,7 +47,7 @@ impl PubSubNode {
         service: Jid,
         name: String,
         creator: Jid,
-        (defaults, options): (NodeConfig, Option<&DataForm>),
+        (defaults, options): (PubSubNodeConfig, Option<&DataForm>),
     ) -> Result<PubSubNode, StanzaError> {
         let mut config = defaults;
         if let Some(options) = options {
@@ -63,7 +63,7 @@ impl PubSubNode {
         service: Jid,
         name: String,
         creator: Jid,
-        config: NodeConfig,
+        config: PubSubNodeConfig,
     ) -> PubSubNode {
         let creator = creator.bare().to_jid();
         let node = PubSubNode {
@@ -71,7 +71,7 @@ impl PubSubNode {
             name,
             created: ctx.now,
             config,
-            affiliations: BTreeMap::from([(creator.clone(), Affiliation::Owner)]),
+            affiliations: BTreeMap::from([(creator.clone(), NodeAffiliation::Owner)]),
             special: Vec::new(),
             items: ItemIndex::default(),
             last: None,
@@ -80,7 +80,7 @@ impl PubSubNode {
             creator,
         };
         node.put_record(ctx);
-        ctx.changes.push(PubSubChange::Affiliate(node.creator.clone(), Affiliation::Owner.number()));
+        ctx.changes.push(PubSubChange::Affiliate(node.creator.clone(), NodeAffiliation::Owner.number()));
         node
     }
 }

@@ -6,8 +6,8 @@ use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use stanza::payload::datetime;
 use xml::{Ns, Writer};
 
-use super::{NodeAnswer, PubSubNode, Requester};
-use crate::affiliation::Affiliation;
+use super::{PubSubAnswer, PubSubNode, Requester};
+use crate::affiliation::NodeAffiliation;
 use crate::pubsub_error::forbidden;
 
 /// `FORM_TYPE` of the information.
@@ -23,8 +23,8 @@ pub(crate) struct InfoAnswer {
 }
 
 impl PubSubNode {
-    pub(super) fn info(&self, requester: &Requester<'_>) -> Result<NodeAnswer, StanzaError> {
-        if self.affiliation(requester) == Affiliation::Outcast {
+    pub(super) fn info(&self, requester: &Requester<'_>) -> Result<PubSubAnswer, StanzaError> {
+        if self.affiliation(requester) == NodeAffiliation::Outcast {
             return Err(forbidden());
         }
         let configured = self.config.form(FormKind::Result);
@@ -62,18 +62,18 @@ impl PubSubNode {
             .field(
                 FormField::new(FormFieldType::JidMulti, "pubsub#owner")
                     .label("Node owners")
-                    .values(users(Affiliation::Owner)),
+                    .values(users(NodeAffiliation::Owner)),
             )
             .field(
                 FormField::new(FormFieldType::JidMulti, "pubsub#publisher")
                     .label("Publishers to this node")
-                    .values(users(Affiliation::Publisher)),
+                    .values(users(NodeAffiliation::Publisher)),
             );
         let mut special: Vec<&Jid> =
             self.special.iter().filter(|one| one.is_approved()).map(|one| &one.jid).collect();
         special.sort_unstable();
         special.dedup();
-        Ok(NodeAnswer::Info(InfoAnswer { form, special: special.len() as u64 }))
+        Ok(PubSubAnswer::Info(InfoAnswer { form, special: special.len() as u64 }))
     }
 
     /// Writes the answer with the number of plain subscribers.

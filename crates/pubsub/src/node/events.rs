@@ -26,7 +26,7 @@ pub(crate) enum EventAudience {
 
 /// A message to all subscribers, plain ones included. Its stanzas have no `to`.
 #[derive(Clone, Debug)]
-pub(crate) struct Event {
+pub(crate) struct NodeEvent {
     pub(crate) stanza: SharedStanza,
     /// Subscribers that are not plain.
     pub(crate) special: Arc<[Jid]>,
@@ -92,7 +92,7 @@ impl PubSubNode {
             let subids: Vec<&str> = of_one.iter().map(|(_, subid, _)| *subid).collect();
             separate.extend(build(&subids).map(|stanza| ((*jid).clone(), stanza)));
         }
-        ctx.notices.push(Notice::Event(Event {
+        ctx.notices.push(Notice::Event(NodeEvent {
             stanza,
             special: special.into(),
             with_show,

@@ -36,14 +36,14 @@ use xml::{NamespaceContext, Ns, Tree, Writer};
 
 use self::events::EventAudience;
 use self::items::ItemIndex;
-use crate::affiliation::Affiliation;
-use crate::node_config::NodeConfig;
-use crate::options::NodeLimits;
+use crate::affiliation::NodeAffiliation;
+use crate::node_config::PubSubNodeConfig;
+use crate::options::PubSubLimits;
 use crate::pubsub_error::forbidden;
 use crate::request::NodeRequest;
-use crate::subscription::{Subscription, SubscriptionExpiry};
+use crate::subscription::{NodeSubscription, SubscriptionExpiry};
 
-pub(crate) use self::events::Event;
+pub(crate) use self::events::NodeEvent;
 pub(crate) use self::options::default_options;
 pub(crate) use self::retrieval::ItemsAnswer;
 pub(crate) use self::subscription_list::SubscribersAnswer;
@@ -76,7 +76,7 @@ pub(crate) struct NodeCtx<'a> {
     pub(crate) now: u64,
     /// An id that nobody can guess.
     pub(crate) new_id: &'a dyn Fn() -> String,
-    pub(crate) limits: &'a NodeLimits,
+    pub(crate) limits: &'a PubSubLimits,
     /// What must be stored.
     pub(crate) changes: Vec<PubSubChange>,
     /// What must be sent.
@@ -89,14 +89,14 @@ pub(crate) struct NodeCtx<'a> {
 #[derive(Clone, Debug)]
 pub(crate) enum Notice {
     /// To the subscribers.
-    Event(Event),
+    Event(NodeEvent),
     /// To one address; the stanza has both addresses.
     Direct { to: Jid, stanza: SharedStanza },
 }
 
 /// An answer that may need what the task can find.
 #[derive(Debug)]
-pub(crate) enum NodeAnswer {
+pub(crate) enum PubSubAnswer {
     Payload(Vec<u8>),
     /// The payloads of items.
     Items(ItemsAnswer),
@@ -122,9 +122,9 @@ pub(crate) struct PubSubNode {
     creator: Jid,
     /// Milliseconds since 1970.
     created: u64,
-    config: NodeConfig,
-    affiliations: BTreeMap<Jid, Affiliation>,
-    special: Vec<Subscription>,
+    config: PubSubNodeConfig,
+    affiliations: BTreeMap<Jid, NodeAffiliation>,
+    special: Vec<NodeSubscription>,
     items: ItemIndex,
     /// The last item with its payload, also of a node that keeps no items.
     last: Option<PubSubItem>,
@@ -134,7 +134,7 @@ pub(crate) struct PubSubNode {
 }
 
 impl<'a> NodeCtx<'a> {
-    pub(crate) fn new(now: u64, new_id: &'a dyn Fn() -> String, limits: &'a NodeLimits) -> NodeCtx<'a> {
+    pub(crate) fn new(now: u64, new_id: &'a dyn Fn() -> String, limits: &'a PubSubLimits) -> NodeCtx<'a> {
         NodeCtx { now, new_id, limits, changes: Vec::new(), notices: Vec::new(), rechecks_subscribers: false }
     }
 }
@@ -146,20 +146,20 @@ impl Requester<'_> {
     }
 }
 
-impl NodeAnswer {
+impl PubSubAnswer {
     /// An answer without content.
-    fn empty() -> NodeAnswer {
-        NodeAnswer::Payload(Vec::new())
+    fn empty() -> PubSubAnswer {
+        PubSubAnswer::Payload(Vec::new())
     }
 
     /// `<pubsub/>` with this content.
-    fn pubsub(ns: Ns, write: impl FnOnce(&mut Writer<'_>)) -> NodeAnswer {
+    fn pubsub(ns: Ns, write: impl FnOnce(&mut Writer<'_>)) -> PubSubAnswer {
         let mut out = Vec::with_capacity(512);
         let mut w = Writer::new(&mut out);
         w.start_ns("pubsub", ns);
         write(&mut w);
         w.end();
-        NodeAnswer::Payload(out)
+        PubSubAnswer::Payload(out)
     }
 }
 
@@ -169,23 +169,23 @@ impl PubSubNode {
         service: Jid,
         name: String,
         stored: StoredPubSubNode,
-        limits: &NodeLimits,
+        limits: &PubSubLimits,
     ) -> Option<PubSubNode> {
         let scope = NamespaceContext::client();
         let tree = Tree::parse(&stored.record.config, &scope, &STANZA_LIMITS).ok()?;
         let form = DataForm::read(tree.root()).ok()?;
         let mut affiliations = BTreeMap::new();
         for (jid, number) in stored.affiliations {
-            affiliations.insert(jid, Affiliation::from_number(number)?);
+            affiliations.insert(jid, NodeAffiliation::from_number(number)?);
         }
         Some(PubSubNode {
             service,
             name,
             creator: stored.record.creator,
             created: stored.record.created,
-            config: NodeConfig::restore(&form, limits)?,
+            config: PubSubNodeConfig::restore(&form, limits)?,
             affiliations,
-            special: stored.special.into_iter().map(Subscription::restore).collect::<Option<_>>()?,
+            special: stored.special.into_iter().map(NodeSubscription::restore).collect::<Option<_>>()?,
             items: ItemIndex::new(stored.items),
             last: None,
             redirect: form.value(REDIRECT).map(str::to_owned),
@@ -224,13 +224,13 @@ impl PubSubNode {
     }
 
     /// Its configuration.
-    pub(crate) fn config(&self) -> &NodeConfig {
+    pub(crate) fn config(&self) -> &PubSubNodeConfig {
         &self.config
     }
 
     /// Its owners.
     pub(crate) fn owners(&self) -> impl Iterator<Item = &Jid> {
-        self.affiliations.iter().filter(|(_, one)| **one == Affiliation::Owner).map(|(jid, _)| jid)
+        self.affiliations.iter().filter(|(_, one)| **one == NodeAffiliation::Owner).map(|(jid, _)| jid)
     }
 
     /// Answers a request.
@@ -242,12 +242,12 @@ impl PubSubNode {
         ctx: &mut NodeCtx<'_>,
         requester: &Requester<'_>,
         request: NodeRequest,
-    ) -> Result<NodeAnswer, StanzaError> {
+    ) -> Result<PubSubAnswer, StanzaError> {
         if let Some(uri) = &self.redirect {
             return self.handle_moved(ctx, requester, request, &uri.clone());
         }
         self.expire(ctx);
-        if request.is_of_owner() && self.affiliation(requester) != Affiliation::Owner {
+        if request.is_of_owner() && self.affiliation(requester) != NodeAffiliation::Owner {
             return Err(forbidden());
         }
         match request {
@@ -276,12 +276,12 @@ impl PubSubNode {
     }
 
     /// The affiliation of the requester; administrators of the server own every node.
-    fn affiliation(&self, requester: &Requester<'_>) -> Affiliation {
-        if requester.is_admin { Affiliation::Owner } else { self.affiliation_of(requester.user()) }
+    fn affiliation(&self, requester: &Requester<'_>) -> NodeAffiliation {
+        if requester.is_admin { NodeAffiliation::Owner } else { self.affiliation_of(requester.user()) }
     }
 
-    fn affiliation_of(&self, user: JidRef<'_>) -> Affiliation {
-        self.affiliations.get(user.bare().as_str()).copied().unwrap_or(Affiliation::None)
+    fn affiliation_of(&self, user: JidRef<'_>) -> NodeAffiliation {
+        self.affiliations.get(user.bare().as_str()).copied().unwrap_or(NodeAffiliation::None)
     }
 
     /// Removes what has expired: items, and subscriptions with a lease.
@@ -295,11 +295,12 @@ impl PubSubNode {
                 self.last = None;
             }
         }
-        let has_ended = |one: &Subscription| match one.options.expiry {
+        let has_ended = |one: &NodeSubscription| match one.options.expiry {
             SubscriptionExpiry::At(end) => end <= ctx.now,
             _ => false,
         };
-        let ended: Vec<Subscription> = self.special.iter().filter(|one| has_ended(one)).cloned().collect();
+        let ended: Vec<NodeSubscription> =
+            self.special.iter().filter(|one| has_ended(one)).cloned().collect();
         for one in ended {
             self.remove_special(ctx, &one.jid, &one.subid);
             self.notify_subscription(ctx, &one.jid, "none", Some(&one.subid));

@@ -5,7 +5,7 @@ use stanza::payload::data_form::{DataForm, FormKind};
 use xml::Ns;
 
 use super::subscribing::{FoundSubscription, limit_lease};
-use super::{NodeAnswer, NodeCtx, PubSubNode, Requester};
+use super::{NodeCtx, PubSubAnswer, PubSubNode, Requester};
 use crate::pubsub_error::pubsub_error;
 use crate::request::SubscriptionKey;
 use crate::subscription::SubscriptionOptions;
@@ -15,14 +15,14 @@ impl PubSubNode {
         &self,
         requester: &Requester<'_>,
         key: &SubscriptionKey,
-    ) -> Result<NodeAnswer, StanzaError> {
+    ) -> Result<PubSubAnswer, StanzaError> {
         let (jid, found) = self.find_for_options(requester, key)?;
         let special = match found {
             FoundSubscription::Plain => None,
             FoundSubscription::Special(position) => self.special.get(position),
         };
         let options = special.map(|one| one.options.clone()).unwrap_or_default();
-        Ok(NodeAnswer::pubsub(Ns::Pubsub, |w| {
+        Ok(PubSubAnswer::pubsub(Ns::Pubsub, |w| {
             w.start("options").attr("node", &self.name).attr("jid", jid.as_str());
             w.attr_opt("subid", special.map(|one| &*one.subid));
             options.form(FormKind::Form).write(w);
@@ -36,10 +36,10 @@ impl PubSubNode {
         requester: &Requester<'_>,
         key: &SubscriptionKey,
         form: &DataForm,
-    ) -> Result<NodeAnswer, StanzaError> {
+    ) -> Result<PubSubAnswer, StanzaError> {
         let (jid, found) = self.find_for_options(requester, key)?;
         if form.kind == FormKind::Cancel {
-            return Ok(NodeAnswer::empty());
+            return Ok(PubSubAnswer::empty());
         }
         let special = match found {
             FoundSubscription::Plain => None,
@@ -63,7 +63,7 @@ impl PubSubNode {
                 }
             }
         }
-        Ok(NodeAnswer::empty())
+        Ok(PubSubAnswer::empty())
     }
 
     fn find_for_options(
@@ -80,8 +80,8 @@ impl PubSubNode {
 }
 
 /// Section 6.4: the same for all nodes.
-pub(crate) fn default_options(node: Option<&str>) -> NodeAnswer {
-    NodeAnswer::pubsub(Ns::Pubsub, |w| {
+pub(crate) fn default_options(node: Option<&str>) -> PubSubAnswer {
+    PubSubAnswer::pubsub(Ns::Pubsub, |w| {
         w.start("default").attr_opt("node", node);
         SubscriptionOptions::default().form(FormKind::Result).write(w);
         w.end();

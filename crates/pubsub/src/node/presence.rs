@@ -5,11 +5,11 @@ use jid::Jid;
 use stanza::StanzaError;
 use store::PubSubChange;
 
-use super::{NodeAnswer, NodeCtx, PubSubNode, Requester};
-use crate::affiliation::Affiliation;
+use super::{NodeCtx, PubSubAnswer, PubSubNode, Requester};
+use crate::affiliation::NodeAffiliation;
 use crate::node_config::SendLast;
 use crate::pubsub_error::forbidden;
-use crate::subscription::{Subscription, SubscriptionExpiry};
+use crate::subscription::{NodeSubscription, SubscriptionExpiry};
 
 impl PubSubNode {
     /// A session of a user becomes available.
@@ -17,7 +17,7 @@ impl PubSubNode {
         self.expire(ctx);
         let jid = requester.jid;
         let is_of_session =
-            |one: &Subscription| one.jid == *jid || one.jid.is_bare() && one.is_of(jid.as_ref());
+            |one: &NodeSubscription| one.jid == *jid || one.jid.is_bare() && one.is_of(jid.as_ref());
         let receives = requester.has_plain_subscription
             || self.special.iter().any(|one| one.receives_events() && is_of_session(one));
         if receives && self.config.send_last == SendLast::OnSubAndPresence {
@@ -29,7 +29,7 @@ impl PubSubNode {
     pub(crate) fn user_unavailable(&mut self, ctx: &mut NodeCtx<'_>, requester: &Requester<'_>) {
         self.expire(ctx);
         let jid = requester.jid;
-        let ends = |one: &&Subscription| {
+        let ends = |one: &&NodeSubscription| {
             one.options.expiry == SubscriptionExpiry::Presence
                 && (one.jid == *jid || one.jid.is_bare() && one.is_of(jid.as_ref()))
         };
@@ -88,14 +88,14 @@ impl PubSubNode {
         &mut self,
         ctx: &mut NodeCtx<'_>,
         requester: &Requester<'_>,
-    ) -> Result<NodeAnswer, StanzaError> {
-        if self.affiliation(requester) != Affiliation::Owner {
+    ) -> Result<PubSubAnswer, StanzaError> {
+        if self.affiliation(requester) != NodeAffiliation::Owner {
             return Err(forbidden().kind(stanza::ErrorType::Cancel));
         }
         let to = [requester.user().to_jid()];
         for pending in self.special.iter().filter(|one| !one.is_approved()) {
             self.request_approval_of(ctx, pending, &to);
         }
-        Ok(NodeAnswer::empty())
+        Ok(PubSubAnswer::empty())
     }
 }

@@ -8,8 +8,8 @@ use stanza::{StanzaCondition, StanzaError};
 use store::{PubSubChange, PubSubItem, PubSubItemHead};
 use xml::Ns;
 
-use super::{EventAudience, NodeAnswer, NodeCtx, PubSubNode, Requester};
-use crate::affiliation::Affiliation;
+use super::{EventAudience, NodeCtx, PubSubAnswer, PubSubNode, Requester};
+use crate::affiliation::NodeAffiliation;
 use crate::node_config::{NodeFull, PUBLISH_OPTIONS_FORM};
 use crate::pubsub_error::{forbidden, not_found, pubsub_error, unsupported};
 use crate::request::GivenItem;
@@ -25,7 +25,7 @@ impl PubSubNode {
         requester: &Requester<'_>,
         given: Vec<GivenItem>,
         options: Option<&DataForm>,
-    ) -> Result<NodeAnswer, StanzaError> {
+    ) -> Result<PubSubAnswer, StanzaError> {
         self.check_publish(requester)?;
         if let Some(options) = options {
             self.check_preconditions(ctx, options)?;
@@ -64,8 +64,8 @@ impl PubSubNode {
         Ok(answer)
     }
 
-    fn publish_answer(&self, published: &[PubSubItem]) -> NodeAnswer {
-        NodeAnswer::pubsub(Ns::Pubsub, |w| {
+    fn publish_answer(&self, published: &[PubSubItem]) -> PubSubAnswer {
+        PubSubAnswer::pubsub(Ns::Pubsub, |w| {
             w.start("publish").attr("node", &self.name);
             for item in published {
                 w.start("item").attr("id", &item.head.id).end();
@@ -143,7 +143,7 @@ impl PubSubNode {
 
     /// Items of others are overwritten by owners and publishers only: anybody could destroy an open node otherwise.
     fn check_overwrites(&self, requester: &Requester<'_>, given: &[GivenItem]) -> Result<(), StanzaError> {
-        if matches!(self.affiliation(requester), Affiliation::Owner | Affiliation::Publisher) {
+        if matches!(self.affiliation(requester), NodeAffiliation::Owner | NodeAffiliation::Publisher) {
             return Ok(());
         }
         let before = given.iter().filter_map(|item| self.items.get(item.id.as_deref()?));
@@ -191,9 +191,9 @@ impl PubSubNode {
         requester: &Requester<'_>,
         ids: &[String],
         notify: Option<bool>,
-    ) -> Result<NodeAnswer, StanzaError> {
+    ) -> Result<PubSubAnswer, StanzaError> {
         let affiliation = self.affiliation(requester);
-        if affiliation == Affiliation::Outcast {
+        if affiliation == NodeAffiliation::Outcast {
             return Err(forbidden());
         }
         if ids.is_empty() {
@@ -212,7 +212,7 @@ impl PubSubNode {
             let head = self.items.get(id);
             let may_publish = self.check_publish(requester).is_ok();
             match head {
-                _ if affiliation == Affiliation::Owner => {}
+                _ if affiliation == NodeAffiliation::Owner => {}
                 Some(head) if head.publisher.as_ref() == requester.user() => {}
                 None if may_publish => {}
                 _ => return Err(forbidden()),
@@ -233,7 +233,7 @@ impl PubSubNode {
             let publisher = requester.user().to_jid();
             self.send_retracted(ctx, &removed, self.config.publishers_hear_nothing.then_some(publisher));
         }
-        Ok(NodeAnswer::empty())
+        Ok(PubSubAnswer::empty())
     }
 
     /// Sends the removal of items.
@@ -254,7 +254,7 @@ impl PubSubNode {
 /// Preconditions as a form of the configuration; `None` if there is an unknown field (section 7.1.5).
 pub(super) fn precondition_form(
     options: &DataForm,
-    config: &crate::node_config::NodeConfig,
+    config: &crate::node_config::PubSubNodeConfig,
 ) -> Option<DataForm> {
     if options.kind != FormKind::Submit || options.form_type() != Some(PUBLISH_OPTIONS_FORM) {
         return None;

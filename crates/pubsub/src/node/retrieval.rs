@@ -5,7 +5,7 @@ use stanza::{StanzaCondition, StanzaError};
 use store::{PubSubItem, PubSubItemHead};
 use xml::{Ns, Writer};
 
-use super::{NodeAnswer, NodeCtx, PubSubNode, Requester};
+use super::{NodeCtx, PubSubAnswer, PubSubNode, Requester};
 use crate::pubsub_error::{not_found, pubsub_error, unsupported};
 use crate::request::ItemsQuery;
 
@@ -28,7 +28,7 @@ pub(crate) struct ItemsAnswer {
 }
 
 /// A part of a list.
-pub(super) struct Page<T> {
+pub(super) struct ItemPage<T> {
     pub(super) items: Vec<T>,
     pub(super) first_index: usize,
     pub(super) is_page: bool,
@@ -42,7 +42,7 @@ pub(super) fn page<T>(
     list: Vec<T>,
     rsm: Option<&RsmRequest>,
     position: impl Fn(&str) -> Option<usize>,
-) -> Result<Page<T>, StanzaError> {
+) -> Result<ItemPage<T>, StanzaError> {
     let most = u32::try_from(MAX_PAGE).unwrap_or(u32::MAX);
     let size = usize::try_from(rsm.map_or(most, |rsm| rsm.page_size(most))).unwrap_or(MAX_PAGE);
     let count = list.len();
@@ -66,7 +66,7 @@ pub(super) fn page<T>(
     let end = end.min(count);
     let is_page = rsm.is_some() || end.saturating_sub(start) < count;
     let items = list.into_iter().skip(start).take(end.saturating_sub(start)).collect();
-    Ok(Page { items, first_index: start, is_page })
+    Ok(ItemPage { items, first_index: start, is_page })
 }
 
 impl PubSubNode {
@@ -76,7 +76,7 @@ impl PubSubNode {
         ctx: &NodeCtx<'_>,
         requester: &Requester<'_>,
         query: &ItemsQuery,
-    ) -> Result<NodeAnswer, StanzaError> {
+    ) -> Result<PubSubAnswer, StanzaError> {
         self.check_read(requester)?;
         self.check_subid(requester, query.subid.as_deref())?;
         if query.ids.len() > ctx.limits.batch_items {
@@ -98,25 +98,25 @@ impl PubSubNode {
             // Section 6.5.5: the last item of a transient node.
             let is_meant =
                 |last: &&PubSubItem| query.ids.is_empty() || query.ids.iter().any(|id| **id == *last.head.id);
-            return Ok(NodeAnswer::Items(whole(Vec::new(), self.last.as_ref().filter(is_meant).cloned())));
+            return Ok(PubSubAnswer::Items(whole(Vec::new(), self.last.as_ref().filter(is_meant).cloned())));
         }
         if !query.ids.is_empty() {
             let mut seqs: Vec<u64> =
                 query.ids.iter().filter_map(|id| self.items.get(id)).map(|head| head.seq).collect();
             seqs.sort_unstable();
             seqs.dedup();
-            return Ok(NodeAnswer::Items(whole(seqs, None)));
+            return Ok(PubSubAnswer::Items(whole(seqs, None)));
         }
         if let Some(most) = query.max_items {
             let most = usize::try_from(most).unwrap_or(usize::MAX).min(MAX_PAGE);
             let mut seqs: Vec<u64> = self.items.iter().rev().take(most).map(|head| head.seq).collect();
             seqs.reverse();
-            return Ok(NodeAnswer::Items(whole(seqs, None)));
+            return Ok(PubSubAnswer::Items(whole(seqs, None)));
         }
         let all: Vec<u64> = self.items.iter().map(|head| head.seq).collect();
         let count = all.len() as u64;
         let page = page(all, query.rsm.as_ref(), |id| self.items.position(id))?;
-        Ok(NodeAnswer::Items(ItemsAnswer {
+        Ok(PubSubAnswer::Items(ItemsAnswer {
             seqs: page.items,
             is_page: page.is_page,
             first_index: page.first_index as u64,
@@ -172,7 +172,7 @@ impl PubSubNode {
         _: &NodeCtx<'_>,
         requester: &Requester<'_>,
         rsm: Option<RsmRequest>,
-    ) -> Result<NodeAnswer, StanzaError> {
+    ) -> Result<PubSubAnswer, StanzaError> {
         self.check_read(requester)?;
         let all: Vec<&PubSubItemHead> = self.items.iter().collect();
         let count = all.len() as u64;
@@ -189,6 +189,6 @@ impl PubSubNode {
             RsmResponse { first_and_last: ends, index, count: Some(count) }.write(&mut w);
         }
         w.end();
-        Ok(NodeAnswer::Payload(out))
+        Ok(PubSubAnswer::Payload(out))
     }
 }

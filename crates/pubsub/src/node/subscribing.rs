@@ -8,12 +8,12 @@ use throng_core::SharedStanza;
 use xml::{Ns, Writer};
 
 use super::access::SubscribeDecision;
-use super::{MAX_NOTIFIED_OWNERS, NodeAnswer, NodeCtx, Notice, PubSubNode, Requester};
-use crate::affiliation::Affiliation;
+use super::{MAX_NOTIFIED_OWNERS, NodeCtx, Notice, PubSubAnswer, PubSubNode, Requester};
+use crate::affiliation::NodeAffiliation;
 use crate::node_config::SendLast;
 use crate::pubsub_error::{forbidden, pubsub_error};
 use crate::request::{AUTHORIZATION_FORM, Approval, SubscriptionKey};
-use crate::subscription::{Subscription, SubscriptionExpiry, SubscriptionOptions, SubscriptionState};
+use crate::subscription::{NodeSubscription, SubscriptionExpiry, SubscriptionOptions, SubscriptionState};
 
 /// Longest subscription of a lease: ten years, in milliseconds.
 const MAX_LEASE_MILLIS: u64 = 10 * 366 * 86_400_000;
@@ -34,7 +34,7 @@ impl PubSubNode {
         requester: &Requester<'_>,
         jid: Jid,
         form: Option<&DataForm>,
-    ) -> Result<NodeAnswer, StanzaError> {
+    ) -> Result<PubSubAnswer, StanzaError> {
         if jid.bare() != requester.user() && !requester.is_admin {
             return Err(pubsub_error("invalid-jid"));
         }
@@ -47,7 +47,7 @@ impl PubSubNode {
         if self.config.temporary_subscriptions {
             options.expiry = SubscriptionExpiry::Presence;
         }
-        let existing: Vec<&Subscription> = self.special.iter().filter(|one| one.jid == jid).collect();
+        let existing: Vec<&NodeSubscription> = self.special.iter().filter(|one| one.jid == jid).collect();
         if existing.iter().any(|one| !one.is_approved()) {
             return Err(pubsub_error("pending-subscription"));
         }
@@ -64,7 +64,7 @@ impl PubSubNode {
             self.check_special_capacity(ctx, 1)?;
             let subid: Box<str> = (ctx.new_id)().into();
             let state = SubscriptionState::Pending;
-            let pending = Subscription { jid: jid.clone(), subid, state, options };
+            let pending = NodeSubscription { jid: jid.clone(), subid, state, options };
             self.request_approval(ctx, &pending);
             self.put_special(ctx, pending);
             return Ok(self.subscription_answer(&jid, "pending", None, None));
@@ -82,7 +82,7 @@ impl PubSubNode {
         let subid: Box<str> = (ctx.new_id)().into();
         let state = SubscriptionState::Subscribed;
         let shown = form.is_some().then(|| options.form(FormKind::Result));
-        self.put_special(ctx, Subscription { jid: jid.clone(), subid: subid.clone(), state, options });
+        self.put_special(ctx, NodeSubscription { jid: jid.clone(), subid: subid.clone(), state, options });
         self.after_subscribe(ctx, &jid, Some(&subid));
         Ok(self.subscription_answer(&jid, "subscribed", Some(&subid), shown.as_ref()))
     }
@@ -93,7 +93,7 @@ impl PubSubNode {
         ctx: &mut NodeCtx<'_>,
         requester: &Requester<'_>,
         key: &SubscriptionKey,
-    ) -> Result<NodeAnswer, StanzaError> {
+    ) -> Result<PubSubAnswer, StanzaError> {
         let (jid, found) = self.find_subscription(requester, key)?;
         let subid = match found {
             FoundSubscription::Plain => {
@@ -143,10 +143,10 @@ impl PubSubNode {
 
     /// An owner answers a request for approval.
     pub(crate) fn approve(&mut self, ctx: &mut NodeCtx<'_>, requester: &Requester<'_>, approval: &Approval) {
-        if self.redirect.is_some() || self.affiliation(requester) != Affiliation::Owner {
+        if self.redirect.is_some() || self.affiliation(requester) != NodeAffiliation::Owner {
             return;
         }
-        let is_meant = |one: &&Subscription| {
+        let is_meant = |one: &&NodeSubscription| {
             !one.is_approved()
                 && one.jid == approval.subscriber
                 && approval.subid.as_ref().is_none_or(|subid| **subid == *one.subid)
@@ -161,7 +161,7 @@ impl PubSubNode {
     }
 
     /// A pending subscription comes into force.
-    pub(super) fn accept_pending(&mut self, ctx: &mut NodeCtx<'_>, pending: Subscription) {
+    pub(super) fn accept_pending(&mut self, ctx: &mut NodeCtx<'_>, pending: NodeSubscription) {
         let jid = pending.jid.clone();
         let is_plain = jid.is_bare() && pending.options == SubscriptionOptions::default();
         let subid = if is_plain {
@@ -170,7 +170,7 @@ impl PubSubNode {
             None
         } else {
             let subid = pending.subid.clone();
-            self.put_special(ctx, Subscription { state: SubscriptionState::Subscribed, ..pending });
+            self.put_special(ctx, NodeSubscription { state: SubscriptionState::Subscribed, ..pending });
             Some(subid)
         };
         self.notify_subscription(ctx, &jid, "subscribed", subid.as_deref());
@@ -188,12 +188,17 @@ impl PubSubNode {
     }
 
     /// Asks the owners, each of whom may decide (section 12.11).
-    pub(super) fn request_approval(&self, ctx: &mut NodeCtx<'_>, pending: &Subscription) {
+    pub(super) fn request_approval(&self, ctx: &mut NodeCtx<'_>, pending: &NodeSubscription) {
         let owners: Vec<Jid> = self.owners().take(MAX_NOTIFIED_OWNERS).cloned().collect();
         self.request_approval_of(ctx, pending, &owners);
     }
 
-    pub(super) fn request_approval_of(&self, ctx: &mut NodeCtx<'_>, pending: &Subscription, owners: &[Jid]) {
+    pub(super) fn request_approval_of(
+        &self,
+        ctx: &mut NodeCtx<'_>,
+        pending: &NodeSubscription,
+        owners: &[Jid],
+    ) {
         let form = DataForm::typed(FormKind::Form, AUTHORIZATION_FORM)
             .title("PubSub subscriber request")
             .instructions("Allow or deny the subscription, or cancel to decide later.")
@@ -229,7 +234,7 @@ impl PubSubNode {
         ctx.changes.push(PubSubChange::Unsubscribe(jid.clone()));
         let subid: Box<str> = (ctx.new_id)().into();
         let (state, options) = (SubscriptionState::Subscribed, SubscriptionOptions::default());
-        self.put_special(ctx, Subscription { jid: jid.clone(), subid, state, options });
+        self.put_special(ctx, NodeSubscription { jid: jid.clone(), subid, state, options });
     }
 
     pub(super) fn check_special_capacity(&self, ctx: &NodeCtx<'_>, more: usize) -> Result<(), StanzaError> {
@@ -241,7 +246,7 @@ impl PubSubNode {
     }
 
     /// Inserts or replaces a subscription.
-    pub(super) fn put_special(&mut self, ctx: &mut NodeCtx<'_>, one: Subscription) {
+    pub(super) fn put_special(&mut self, ctx: &mut NodeCtx<'_>, one: NodeSubscription) {
         ctx.changes.push(PubSubChange::PutSpecial(one.record()));
         match self.special.iter_mut().find(|other| other.jid == one.jid && other.subid == one.subid) {
             Some(other) => *other = one,
@@ -260,8 +265,8 @@ impl PubSubNode {
         state: &str,
         subid: Option<&str>,
         options: Option<&DataForm>,
-    ) -> NodeAnswer {
-        NodeAnswer::pubsub(Ns::Pubsub, |w| {
+    ) -> PubSubAnswer {
+        PubSubAnswer::pubsub(Ns::Pubsub, |w| {
             write_subscription(w, Some(&self.name), jid, state, subid);
             if let Some(options) = options {
                 w.start("options");

@@ -7,10 +7,10 @@ use store::PubSubChange;
 use xml::{Ns, Writer};
 
 use super::subscribing::write_subscription;
-use super::{NodeAnswer, NodeCtx, PubSubNode, Requester};
+use super::{NodeCtx, PubSubAnswer, PubSubNode, Requester};
 use crate::pubsub_error::not_found;
 use crate::request::SubscriptionChange;
-use crate::subscription::{Subscription, SubscriptionOptions, SubscriptionState};
+use crate::subscription::{NodeSubscription, SubscriptionOptions, SubscriptionState};
 
 /// Plain subscriptions of a page.
 const MAX_PAGE: u32 = 1000;
@@ -22,15 +22,15 @@ pub(crate) struct SubscribersAnswer {
     pub(crate) after: Option<Jid>,
     /// Plain subscriptions of the page.
     pub(crate) limit: u32,
-    special: Vec<Subscription>,
+    special: Vec<NodeSubscription>,
     is_page: bool,
 }
 
 impl PubSubNode {
     /// Section 5.6, of one node.
-    pub(super) fn own_subscriptions(&self, requester: &Requester<'_>) -> NodeAnswer {
+    pub(super) fn own_subscriptions(&self, requester: &Requester<'_>) -> PubSubAnswer {
         let user = requester.user();
-        NodeAnswer::pubsub(Ns::Pubsub, |w| {
+        PubSubAnswer::pubsub(Ns::Pubsub, |w| {
             w.start("subscriptions").attr("node", &self.name);
             if requester.has_plain_subscription {
                 write_subscription(w, Some(&self.name), &user.to_jid(), "subscribed", None);
@@ -47,7 +47,7 @@ impl PubSubNode {
         &self,
         ctx: &NodeCtx<'_>,
         rsm: Option<RsmRequest>,
-    ) -> Result<NodeAnswer, StanzaError> {
+    ) -> Result<PubSubAnswer, StanzaError> {
         let after = match rsm.as_ref().map(|rsm| &rsm.position) {
             None | Some(PagePosition::First) => None,
             Some(PagePosition::After(id)) => Some(Jid::parse(id).map_err(|_| not_found())?),
@@ -57,7 +57,7 @@ impl PubSubNode {
         // All of them are on the first page: their number is limited.
         let is_first = after.is_none() && ctx.limits.special_subscriptions > 0;
         let special = self.special.iter().filter(|one| is_first && one.is_approved()).cloned().collect();
-        Ok(NodeAnswer::Subscribers(SubscribersAnswer { after, limit, special, is_page: rsm.is_some() }))
+        Ok(PubSubAnswer::Subscribers(SubscribersAnswer { after, limit, special, is_page: rsm.is_some() }))
     }
 
     /// Writes the answer with the plain subscribers that were found, of `count`.
@@ -87,7 +87,7 @@ impl PubSubNode {
         &mut self,
         ctx: &mut NodeCtx<'_>,
         changes: Vec<SubscriptionChange>,
-    ) -> Result<NodeAnswer, StanzaError> {
+    ) -> Result<PubSubAnswer, StanzaError> {
         let mut failed = Vec::new();
         for change in changes {
             let done = match change.subscription.as_deref() {
@@ -101,7 +101,7 @@ impl PubSubNode {
             }
         }
         if failed.is_empty() {
-            return Ok(NodeAnswer::empty());
+            return Ok(PubSubAnswer::empty());
         }
         let error = StanzaError::new(StanzaCondition::NotAcceptable).kind(ErrorType::Modify);
         Err(error.payload(|w| {
@@ -116,13 +116,13 @@ impl PubSubNode {
         }))
     }
 
-    fn special_of(&self, change: &SubscriptionChange) -> impl Iterator<Item = &Subscription> {
+    fn special_of(&self, change: &SubscriptionChange) -> impl Iterator<Item = &NodeSubscription> {
         let of_jid = self.special.iter().filter(|one| one.jid == change.jid);
         of_jid.filter(|one| change.subid.as_ref().is_none_or(|subid| **subid == *one.subid))
     }
 
     fn remove_subscriptions(&mut self, ctx: &mut NodeCtx<'_>, change: &SubscriptionChange) -> bool {
-        let special: Vec<Subscription> = self.special_of(change).cloned().collect();
+        let special: Vec<NodeSubscription> = self.special_of(change).cloned().collect();
         if special.is_empty() && (change.subid.is_some() || !change.jid.is_bare()) {
             return false;
         }
@@ -140,7 +140,7 @@ impl PubSubNode {
     }
 
     fn add_subscription(&mut self, ctx: &mut NodeCtx<'_>, change: &SubscriptionChange) -> bool {
-        let special: Vec<Subscription> = self.special_of(change).cloned().collect();
+        let special: Vec<NodeSubscription> = self.special_of(change).cloned().collect();
         if !special.is_empty() {
             for pending in special.into_iter().filter(|one| !one.is_approved()) {
                 self.accept_pending(ctx, pending);
@@ -159,7 +159,7 @@ impl PubSubNode {
             return false;
         }
         let subid: Box<str> = (ctx.new_id)().into();
-        let one = Subscription {
+        let one = NodeSubscription {
             jid: change.jid.clone(),
             subid: subid.clone(),
             state: SubscriptionState::Subscribed,

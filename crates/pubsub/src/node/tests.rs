@@ -5,8 +5,8 @@ use stanza::payload::data_form::{DataForm, FormField, FormKind};
 use stanza::{StanzaCondition, StanzaError};
 use store::{PubSubChange, StoredPubSubNode};
 
-use super::{NodeAnswer, NodeCtx, Notice, PubSubNode, Requester};
-use crate::affiliation::Affiliation;
+use super::{NodeCtx, Notice, PubSubAnswer, PubSubNode, Requester};
+use crate::affiliation::NodeAffiliation;
 use crate::node_config::CONFIG_FORM;
 use crate::request::{GivenItem, ItemsQuery, NodeRequest, SubscriptionKey};
 use crate::tests::limits;
@@ -19,7 +19,7 @@ fn jid(text: &str) -> Jid {
 
 /// What a request gives: the answer or its condition, changes, and notices.
 struct Outcome {
-    answer: Result<NodeAnswer, StanzaError>,
+    answer: Result<PubSubAnswer, StanzaError>,
     changes: Vec<PubSubChange>,
     notices: Vec<Notice>,
 }
@@ -92,7 +92,7 @@ fn publish(ids: &[&str]) -> NodeRequest {
     NodeRequest::Publish { items: ids.iter().map(|id| item(id)).collect(), options: None }
 }
 
-fn affiliate(node: &mut PubSubNode, user: &Jid, affiliation: Affiliation) {
+fn affiliate(node: &mut PubSubNode, user: &Jid, affiliation: NodeAffiliation) {
     let owner = jid("hamlet@denmark.lit");
     let change = NodeRequest::ModifyAffiliations(vec![(user.clone(), Some(affiliation))]);
     assert!(handle(node, &requester(&owner), change).answer.is_ok(), "{affiliation:?}");
@@ -102,7 +102,7 @@ fn affiliate(node: &mut PubSubNode, user: &Jid, affiliation: Affiliation) {
 fn sections_4_1_and_4_5_models_and_affiliations_decide_who_subscribes_and_reads() {
     use StanzaCondition::{Forbidden, NotAllowed, NotAuthorized};
     let francisco = jid("francisco@denmark.lit/barracks");
-    let none = Affiliation::None;
+    let none = NodeAffiliation::None;
     let refused = |condition, own: &str| Some((condition, own.to_owned()));
     // Model, affiliation, presence, group; the errors of subscribing and of reading.
     let table = [
@@ -147,10 +147,10 @@ fn sections_4_1_and_4_5_models_and_affiliations_decide_who_subscribes_and_reads(
         check_row(&francisco, (model, affiliation, presence, group), (subscribes, reads));
     }
     for model in ["open", "presence", "roster", "authorize", "whitelist"] {
-        for affiliation in [Affiliation::Owner, Affiliation::Publisher, Affiliation::Member] {
+        for affiliation in [NodeAffiliation::Owner, NodeAffiliation::Publisher, NodeAffiliation::Member] {
             check_row(&francisco, (model, affiliation, false, false), (None, None));
         }
-        for affiliation in [Affiliation::PublishOnly, Affiliation::Outcast] {
+        for affiliation in [NodeAffiliation::PublishOnly, NodeAffiliation::Outcast] {
             let error = refused(Forbidden, "");
             check_row(&francisco, (model, affiliation, true, true), (error.clone(), error));
         }
@@ -161,11 +161,11 @@ type Condition = Option<(StanzaCondition, String)>;
 
 fn check_row(
     user: &Jid,
-    (model, affiliation, sees_presence, is_in_group): (&str, Affiliation, bool, bool),
+    (model, affiliation, sees_presence, is_in_group): (&str, NodeAffiliation, bool, bool),
     (subscribes, reads): (Condition, Condition),
 ) {
     let mut node = node(&[("pubsub#access_model", model)]);
-    if affiliation != Affiliation::None {
+    if affiliation != NodeAffiliation::None {
         affiliate(&mut node, user, affiliation);
     }
     let who = Requester { sees_presence, is_in_group, ..requester(user) };
@@ -176,7 +176,7 @@ fn check_row(
     assert_eq!(subscribed.condition(), subscribes, "subscribing: {row}");
     let is_plain = subscribed.changes.iter().any(|change| matches!(change, PubSubChange::Subscribe(_)));
     let is_pending = subscribed.changes.iter().any(|change| matches!(change, PubSubChange::PutSpecial(_)));
-    let needs_approval = model == "authorize" && affiliation == Affiliation::None;
+    let needs_approval = model == "authorize" && affiliation == NodeAffiliation::None;
     assert_eq!((is_plain, is_pending), (subscribes.is_none() && !needs_approval, needs_approval), "{row}");
 }
 
@@ -184,24 +184,24 @@ fn check_row(
 fn publish_models_and_affiliations_decide_who_publishes() {
     let user = jid("francisco@denmark.lit");
     let all = [
-        Affiliation::Owner,
-        Affiliation::Publisher,
-        Affiliation::PublishOnly,
-        Affiliation::Member,
-        Affiliation::None,
-        Affiliation::Outcast,
+        NodeAffiliation::Owner,
+        NodeAffiliation::Publisher,
+        NodeAffiliation::PublishOnly,
+        NodeAffiliation::Member,
+        NodeAffiliation::None,
+        NodeAffiliation::Outcast,
     ];
     for model in ["publishers", "subscribers", "open"] {
         for affiliation in all {
             for is_subscribed in [false, true] {
                 let mut node = node(&[("pubsub#publish_model", model)]);
-                if affiliation != Affiliation::None {
+                if affiliation != NodeAffiliation::None {
                     affiliate(&mut node, &user, affiliation);
                 }
                 let who = Requester { has_plain_subscription: is_subscribed, ..requester(&user) };
                 let outcome = handle(&mut node, &who, publish(&["1"]));
                 let may = affiliation.may_always_publish()
-                    || affiliation != Affiliation::Outcast
+                    || affiliation != NodeAffiliation::Outcast
                         && (model == "open" || model == "subscribers" && is_subscribed);
                 assert_eq!(
                     outcome.answer.is_ok(),
@@ -217,7 +217,7 @@ fn publish_models_and_affiliations_decide_who_publishes() {
 fn requests_of_owners_are_refused_to_everybody_else() {
     let (owner, publisher) = (jid("hamlet@denmark.lit"), jid("bard@shakespeare.lit"));
     let mut node = node(&[]);
-    affiliate(&mut node, &publisher, Affiliation::Publisher);
+    affiliate(&mut node, &publisher, NodeAffiliation::Publisher);
     let requests = || {
         [
             NodeRequest::GetConfig,
@@ -244,14 +244,14 @@ fn requests_of_owners_are_refused_to_everybody_else() {
 fn the_owner_list_never_becomes_empty() {
     let (hamlet, bard) = (jid("hamlet@denmark.lit"), jid("bard@shakespeare.lit"));
     let mut node = node(&[]);
-    let set = |node: &mut PubSubNode, changes: &[(&Jid, Affiliation)]| {
+    let set = |node: &mut PubSubNode, changes: &[(&Jid, NodeAffiliation)]| {
         let changes = changes.iter().map(|(user, one)| ((*user).clone(), Some(*one))).collect();
         handle(node, &requester(&hamlet), NodeRequest::ModifyAffiliations(changes)).answer.is_ok()
     };
-    assert!(!set(&mut node, &[(&hamlet, Affiliation::None)]));
-    assert!(set(&mut node, &[(&bard, Affiliation::Owner)]));
+    assert!(!set(&mut node, &[(&hamlet, NodeAffiliation::None)]));
+    assert!(set(&mut node, &[(&bard, NodeAffiliation::Owner)]));
     assert!(
-        !set(&mut node, &[(&hamlet, Affiliation::None), (&bard, Affiliation::None)]),
+        !set(&mut node, &[(&hamlet, NodeAffiliation::None), (&bard, NodeAffiliation::None)]),
         "one of them stays"
     );
     assert_eq!(node.owners().count(), 1);

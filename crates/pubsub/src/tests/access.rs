@@ -9,7 +9,7 @@ fn read(client: &NodeClient) -> String {
 }
 
 #[test]
-fn section_4_5_open_whoever_asks_may_read_and_subscribe() {
+fn section_4_5_open_everybody_may_read_and_subscribe() {
     let denmark = Denmark::new();
     let hamlet = denmark.node(&[]);
     publish(&hamlet, "1");
@@ -102,7 +102,7 @@ fn section_7_1_who_may_publish() {
 }
 
 #[test]
-fn items_of_others_are_neither_overwritten_nor_retracted_by_whoever_may_publish() {
+fn items_of_others_are_neither_overwritten_nor_retracted_by_others_who_may_publish() {
     let denmark = Denmark::new();
     let hamlet = denmark.node(&[("pubsub#publish_model", "open")]);
     let (francisco, bernardo) = (denmark.connect("francisco"), denmark.connect("bernardo"));

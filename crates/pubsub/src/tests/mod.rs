@@ -14,10 +14,10 @@ mod subscribing;
 use feature_api::EnabledFeature;
 use feature_api::feature::{FeatureOptions, OptionValue};
 use testkit::{NodeClient, TestNode};
-use throng_core::NodeLimits as EngineLimits;
+use throng_core::NodeLimits;
 
 use crate::FEATURE;
-use crate::options::NodeLimits;
+use crate::options::PubSubLimits;
 
 const SERVICE: &str = "pubsub.example.com";
 const NODE: &str = "princely_musings";
@@ -26,8 +26,8 @@ const ERRORS: &str = "http://jabber.org/protocol/pubsub#errors";
 const ENTRY: &str = "<entry xmlns='http://www.w3.org/2005/Atom'><title>Soliloquy</title></entry>";
 
 /// Limits of the state machine's tests.
-pub(crate) fn limits() -> NodeLimits {
-    NodeLimits {
+pub(crate) fn limits() -> PubSubLimits {
+    PubSubLimits {
         items: 100,
         default_items: 10,
         payload_bytes: 1_000,
@@ -55,7 +55,7 @@ impl Denmark {
         for (key, value) in options {
             enabled.options.set(FEATURE.options, key, value.clone()).unwrap();
         }
-        let engine = TestNode::start(&[enabled], EngineLimits::default());
+        let engine = TestNode::start(&[enabled], NodeLimits::default());
         for user in ["hamlet", "francisco", "bernardo", "horatio", "bard"] {
             engine.create_user(user);
         }

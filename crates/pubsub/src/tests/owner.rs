@@ -63,8 +63,8 @@ fn section_8_2_the_configuration_is_shown_and_changed() {
         &events(&francisco),
         &[event(&francisco, &format!("<configuration node='{NODE}'/>"))],
     );
-    let stranger = format!("<configure node='{NODE}'/>");
-    assert_error(&owner_get(&francisco, &stranger), "auth", "forbidden", "");
+    let other = format!("<configure node='{NODE}'/>");
+    assert_error(&owner_get(&francisco, &other), "auth", "forbidden", "");
     assert_error(&owner_get(&hamlet, "<configure/>"), "modify", "bad-request", "nodeid-required");
     assert_error(&owner_get(&hamlet, "<configure node='elsewhere'/>"), "cancel", "item-not-found", "");
     let wrong = configure(&hamlet, &[("pubsub#max_items", "many"), ("pubsub#title", "x")]);

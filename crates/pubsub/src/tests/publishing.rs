@@ -188,8 +188,8 @@ fn section_7_2_items_are_retracted_with_and_without_notification() {
     assert_error(&no_node, "modify", "bad-request", "nodeid-required");
     let nowhere = set(&hamlet, "<retract node='elsewhere'><item id='1'/></retract>");
     assert_error(&nowhere, "cancel", "item-not-found", "");
-    let stranger = set(&francisco, &format!("<retract node='{NODE}'><item id='1'/></retract>"));
-    assert_error(&stranger, "auth", "forbidden", "");
+    let other = set(&francisco, &format!("<retract node='{NODE}'><item id='1'/></retract>"));
+    assert_error(&other, "auth", "forbidden", "");
 }
 
 #[test]

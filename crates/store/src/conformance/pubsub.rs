@@ -203,8 +203,8 @@ async fn plain_subscriptions_are_read_by_node_in_pages(f: Fixture) {
         async move { stores.pubsub.is_subscribed(node.as_ref(), user(number).as_ref()).await.unwrap() }
     };
     assert!(has(3).await && !has(4).await && !has(99).await);
-    let after_stranger = f.stores.pubsub.subscribers(node.as_ref(), Some(user(4)), 9).await.unwrap();
-    assert!(after_stranger.is_empty());
+    let after_other = f.stores.pubsub.subscribers(node.as_ref(), Some(user(4)), 9).await.unwrap();
+    assert!(after_other.is_empty());
     let other = jid("pubsub.example.org/other");
     assert!(f.stores.pubsub.subscribers(other.as_ref(), None, 9).await.unwrap().is_empty());
 }
