@@ -16,21 +16,43 @@ const CHECK_SECONDS: u32 = 4;
 /// Seconds after which an unused node is dropped.
 const IDLE_SECONDS: u32 = 300;
 
+/// A node in memory.
+#[derive(Clone, Copy)]
+struct DirectoryEntry {
+    /// Second of its last use.
+    used: u32,
+    weight: usize,
+}
+
+#[derive(Default)]
+struct DirectoryState {
+    nodes: HashMap<Jid, DirectoryEntry>,
+    /// Sum of the weights.
+    weight: usize,
+}
+
+impl DirectoryState {
+    fn remove(&mut self, node: &Jid) {
+        if let Some(entry) = self.nodes.remove(node) {
+            self.weight -= entry.weight;
+        }
+    }
+}
+
 /// The nodes in memory.
 #[derive(Default)]
-pub(crate) struct NodeDirectory(LeafMutex<HashMap<Jid, u32>>);
+pub(crate) struct NodeDirectory(LeafMutex<DirectoryState>);
 
 impl NodeDirectory {
-    /// A node is used. False if it must be dropped when it has no requests, because there are too many.
-    pub(crate) fn touch(&self, node: &Jid, now: u32, most: usize) -> bool {
-        let mut nodes = self.0.lock();
-        if let Some(used) = nodes.get_mut(node) {
-            *used = now;
-            return true;
-        }
-        let fits = nodes.len() < most;
+    /// A node of this weight is used. False if it must be dropped when it has no requests, because the weight of all nodes
+    /// would exceed `most`.
+    pub(crate) fn touch(&self, node: &Jid, used: u32, weight: usize, most: usize) -> bool {
+        let mut state = self.0.lock();
+        state.remove(node);
+        let fits = state.weight + weight <= most;
         if fits {
-            nodes.insert(node.clone(), now);
+            state.weight += weight;
+            state.nodes.insert(node.clone(), DirectoryEntry { used, weight });
         }
         fits
     }
@@ -41,7 +63,7 @@ impl NodeDirectory {
     }
 
     fn entries(&self) -> Vec<(Jid, u32)> {
-        self.0.lock().iter().map(|(node, used)| (node.clone(), *used)).collect()
+        self.0.lock().nodes.iter().map(|(node, entry)| (node.clone(), entry.used)).collect()
     }
 }
 

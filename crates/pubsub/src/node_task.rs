@@ -27,6 +27,9 @@ use crate::requester_facts::{RequesterFacts, requester};
 use crate::subscriber_cache::SubscriberCache;
 use crate::write_queue::{AfterWrite, WriteQueue};
 
+/// Items and subscriptions that count as one node in memory.
+const ENTRIES_OF_WEIGHT: usize = 100;
+
 /// The state of a node's task.
 pub(crate) struct NodeTask {
     pub(crate) key: Jid,
@@ -67,6 +70,12 @@ impl NodeTask {
 
     fn name(&self) -> String {
         self.key.resource().unwrap_or_default().to_owned()
+    }
+
+    /// What the node counts among those in memory: one, and one for each hundred of what it has.
+    fn weight(&self) -> usize {
+        let entries = self.node.as_ref().map_or(0, PubSubNode::entry_count) + self.subscribers.len();
+        1 + entries / ENTRIES_OF_WEIGHT
     }
 
     /// Whether the task must wait until its changes are stored.
@@ -441,7 +450,7 @@ impl SerialState for NodeTask {
         self.is_loaded &= !self.writes.take_failure();
         let most = self.shared.options().cached_nodes;
         self.is_kept = !is_owned_elsewhere(&node, &self.key)
-            && self.shared.directory.touch(&self.key, node.seconds(), most);
+            && self.shared.directory.touch(&self.key, node.seconds(), self.weight(), most);
         if self.is_ready(&input) {
             let facts = self.known_facts(&input);
             return self.handle_loaded(node, input, facts);

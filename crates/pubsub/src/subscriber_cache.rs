@@ -39,6 +39,14 @@ impl SubscriberCache {
         SubscriberCache { state: CacheState::Unknown, most, recent: HashMap::new() }
     }
 
+    /// Subscribers in memory.
+    pub(crate) fn len(&self) -> usize {
+        match &self.state {
+            CacheState::Known { all, .. } => all.len(),
+            CacheState::Unknown => 0,
+        }
+    }
+
     /// Whether this number of subscribers fits.
     pub(crate) fn has_room(&self, count: usize) -> bool {
         count <= self.most

@@ -218,6 +218,11 @@ impl PubSubNode {
         self.last = item;
     }
 
+    /// Number of its items, special subscriptions and affiliations, which are in memory.
+    pub(crate) fn entry_count(&self) -> usize {
+        self.items.len() + self.special.len() + self.affiliations.len()
+    }
+
     /// Whether it exists.
     pub(crate) fn state(&self) -> NodeState {
         self.state
