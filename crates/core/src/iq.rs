@@ -138,6 +138,9 @@ pub enum IqFlow {
     Reply(IqAnswer),
     /// The response is deferred; the requester's stream is not read meanwhile.
     Wait(BoxFuture<'static, (IqAnswer, Effects)>),
+    /// The response is deferred, and later stanzas of the requester do not wait for it. The handler must keep their order where
+    /// it matters, and bound how many are under way.
+    Detached(BoxFuture<'static, IqAnswer>),
 }
 
 impl IqFlow {
@@ -156,6 +159,20 @@ impl IqFlow {
     /// A deferred response that causes no effects.
     pub fn wait(answer: impl Future<Output = IqAnswer> + Send + 'static) -> IqFlow {
         IqFlow::Wait(Box::pin(async move { (answer.await, Effects::default()) }))
+    }
+
+    /// A deferred response for which later stanzas of the requester do not wait.
+    pub fn detached(answer: impl Future<Output = IqAnswer> + Send + 'static) -> IqFlow {
+        IqFlow::Detached(Box::pin(answer))
+    }
+
+    /// The response as a future, also if it is immediate.
+    pub fn into_future(self) -> BoxFuture<'static, (IqAnswer, Effects)> {
+        match self {
+            IqFlow::Reply(answer) => Box::pin(std::future::ready((answer, Effects::default()))),
+            IqFlow::Wait(later) => later,
+            IqFlow::Detached(later) => Box::pin(async move { (later.await, Effects::default()) }),
+        }
     }
 
     /// An error.

@@ -63,6 +63,22 @@ where
     }
 }
 
+/// Names the thing that a stanza to a service is about, if the address alone does not; implemented by closures of the same
+/// signature. In a cluster the node that owns the name handles the stanza. `None`: any node can.
+pub trait ServiceItemName: Send + Sync {
+    /// The name. Must not block.
+    fn name(&self, stanza: &SharedStanza, to: JidRef<'_>) -> Option<String>;
+}
+
+impl<F> ServiceItemName for F
+where
+    F: Fn(&SharedStanza, JidRef<'_>) -> Option<String> + Send + Sync,
+{
+    fn name(&self, stanza: &SharedStanza, to: JidRef<'_>) -> Option<String> {
+        self(stanza, to)
+    }
+}
+
 /// A service of a host.
 pub struct Service {
     /// The feature that provides it, which is also its name in the metrics.
@@ -84,6 +100,8 @@ pub struct Service {
     pub rates: ServiceRates,
     /// Whether it has handlers of requests to items.
     pub has_items: bool,
+    /// Names the items of a service whose items are not addresses.
+    pub item_name: Option<Arc<dyn ServiceItemName>>,
 }
 
 impl Service {
@@ -106,6 +124,14 @@ impl Service {
             (None, _) => IqTarget::Service,
             (Some(_), None) => IqTarget::ServiceItem,
             (Some(_), Some(_)) => IqTarget::ServiceItemResource,
+        }
+    }
+
+    /// The hash of the item that a stanza is about, by which one node of a cluster owns it.
+    pub fn owner_hash(&self, node: &Node, stanza: &SharedStanza, to: JidRef<'_>) -> Option<u64> {
+        match &self.item_name {
+            Some(items) => items.name(stanza, to).map(|name| node.routing_table.hash_name(&name)),
+            None => to.local().filter(|_| self.has_items).map(|_| node.routing_table.hash(to)),
         }
     }
 

@@ -12,8 +12,10 @@
 //! The first check also reads the blocklist of an absent account (crate `throng-access`), so that only
 //! later checks cost the same.
 
+use std::sync::Arc;
+
 use jid::{Jid, JidRef};
-use store::{StoreError, Stores, Subscription};
+use store::{Roster, StoreError, Subscription};
 
 use crate::account::Account;
 use crate::node::Node;
@@ -28,7 +30,7 @@ pub enum Visibility {
 
 /// A deferred check in the store.
 pub struct SubscriptionCheck {
-    stores: Stores,
+    roster: Arc<dyn Roster>,
     owner: Jid,
     from: Jid,
 }
@@ -49,7 +51,7 @@ impl Node {
 
     fn subscription_check(&self, owner: JidRef<'_>, from: JidRef<'_>) -> SubscriptionCheck {
         SubscriptionCheck {
-            stores: self.stores.clone(),
+            roster: self.stores.roster.clone(),
             owner: owner.bare().to_jid(),
             from: from.bare().to_jid(),
         }
@@ -75,7 +77,7 @@ impl SubscriptionCheck {
     /// # Errors
     /// Those of the store.
     pub async fn run(&self) -> Result<bool, StoreError> {
-        let state = self.stores.roster.subscription(self.owner.as_ref(), self.from.as_ref()).await?;
+        let state = self.roster.subscription(self.owner.as_ref(), self.from.as_ref()).await?;
         Ok(state.contains(Subscription::FROM))
     }
 }

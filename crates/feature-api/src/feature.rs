@@ -336,6 +336,12 @@ impl FeatureBuilder<'_> {
         self.parts.service.relayed_iq = Some(Arc::new(handler));
     }
 
+    /// Names what a stanza to the feature's service is about: one node of a cluster owns each name. Without it, each address
+    /// at the service is owned by one node.
+    pub fn service_item_name(&mut self, name: impl throng_core::service::ServiceItemName + 'static) {
+        self.parts.service.item_name = Some(Arc::new(name));
+    }
+
     /// A form with more information about the feature's service (XEP-0128).
     pub fn service_disco_form(&mut self, form: DiscoForm) {
         self.parts.service.forms.push(form);

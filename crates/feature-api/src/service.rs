@@ -8,7 +8,7 @@ use jid::Jid;
 use stanza_rates::ServiceRates;
 use throng_core::Hosts;
 use throng_core::iq::{IqHandler, IqKey, IqTable, IqTarget};
-use throng_core::service::{Service, ServiceHandler};
+use throng_core::service::{Service, ServiceHandler, ServiceItemName};
 
 use crate::disco::{DiscoForm, DiscoIdentity, DiscoInfo};
 use crate::host::HostError;
@@ -74,6 +74,7 @@ struct ServiceRegistration {
     message: Option<Arc<dyn ServiceHandler>>,
     presence: Option<Arc<dyn ServiceHandler>>,
     relayed_iq: Option<Arc<dyn ServiceHandler>>,
+    item_name: Option<Arc<dyn ServiceItemName>>,
     rates: ServiceRates,
     forms: Vec<DiscoForm>,
 }
@@ -84,6 +85,7 @@ pub(crate) struct ServiceHandlers {
     pub(crate) message: Option<Arc<dyn ServiceHandler>>,
     pub(crate) presence: Option<Arc<dyn ServiceHandler>>,
     pub(crate) relayed_iq: Option<Arc<dyn ServiceHandler>>,
+    pub(crate) item_name: Option<Arc<dyn ServiceItemName>>,
     pub(crate) forms: Vec<DiscoForm>,
 }
 
@@ -102,7 +104,7 @@ impl ServiceRegistrations {
             let has_handlers = [&handlers.message, &handlers.presence, &handlers.relayed_iq]
                 .into_iter()
                 .any(Option::is_some);
-            if has_handlers || !handlers.forms.is_empty() {
+            if has_handlers || handlers.item_name.is_some() || !handlers.forms.is_empty() {
                 let problem = "registers handlers or forms of a service; declare it under `service`";
                 return Err(HostError::Undeclared(feature, problem.to_owned()));
             }
@@ -113,7 +115,7 @@ impl ServiceRegistrations {
             let written = options.text(ADDRESS_OPTION);
             return Err(HostError::InvalidServiceAddress(feature, written.to_owned()));
         };
-        let ServiceHandlers { message, presence, relayed_iq, forms } = handlers;
+        let ServiceHandlers { message, presence, relayed_iq, item_name, forms } = handlers;
         let rates = ServiceRates::new(u32::try_from(options.int(RATE_OPTION)).unwrap_or(u32::MAX));
         let service = ServiceRegistration {
             spec,
@@ -124,6 +126,7 @@ impl ServiceRegistrations {
             message,
             presence,
             relayed_iq,
+            item_name,
             rates,
             forms,
         };
@@ -156,6 +159,7 @@ impl ServiceRegistration {
             message,
             presence,
             relayed_iq,
+            item_name,
             rates,
             forms,
         } = self;
@@ -178,7 +182,8 @@ impl ServiceRegistration {
         let disco =
             DiscoInfo { identities: vec![spec.identity.clone()], features, forms, ..DiscoInfo::default() };
         let name = spec.identity.name;
-        let service = Service { feature, jid, name, iq, message, presence, relayed_iq, rates, has_items };
+        let service =
+            Service { feature, jid, name, iq, message, presence, relayed_iq, rates, has_items, item_name };
         Ok((Arc::new(service), disco))
     }
 }

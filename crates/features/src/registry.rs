@@ -40,6 +40,7 @@ pub static ALL: &[&Feature] = &[
     &crate::proxy65::FEATURE,
     &crate::upload::FEATURE,
     &muc::FEATURE,
+    &pubsub::FEATURE,
     // Before presence, which removes a session's presence when it ends.
     &crate::last_activity::FEATURE,
     // Implemented by the streams; it only announces and limits.

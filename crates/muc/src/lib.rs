@@ -8,7 +8,6 @@
 //! Every occupant must see the same order, so nothing of a room is sent from outside its task.
 
 mod affiliation_commands;
-mod answer_channel;
 mod commands;
 mod options;
 mod privileges;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use cluster::NodeId;
 use jid::Jid;
 use peers::slices::{SliceAccess, SliceLease, forward_to_owner, slice_access, slice_of_item, wait_for_slice};
+use queues::answer_channel::AnswerSender;
 use stanza::{ErrorType, StanzaCondition, StanzaError};
 use store::WriteFence;
 use throng_core::{Effects, Node};
 
-use crate::answer_channel::AnswerSender;
 use crate::room::{RoomCtx, empty_copy};
 use crate::room_ownership::{CopySender, is_here, may_exist};
 use crate::room_task::{RoomInput, RoomTask, settle_all};
@@ -27,6 +27,8 @@ impl RoomInput {
             | RoomInput::Create { .. }
             | RoomInput::Destroy { .. }
             | RoomInput::ListOccupants { .. }
+            | RoomInput::ListAffiliations { .. }
+            | RoomInput::SetAffiliation { .. }
             | RoomInput::Restore => true,
             RoomInput::SessionsLost(_)
             | RoomInput::HistoryStored(_)

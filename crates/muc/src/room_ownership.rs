@@ -23,11 +23,11 @@ use peers::notices::send_notice_to;
 use peers::slices::{
     SliceAccess, SliceService, add_slice_service, backup_failed, next_sweep, slice_access, slice_of_item,
 };
+use queues::answer_channel::answer_channel;
 use throng_core::Node;
 use throng_core::domains::Domain;
 use throng_core::feature_notice::NoticeCtx;
 
-use crate::answer_channel::answer_channel;
 use crate::room::RoomCopy;
 use crate::room_task::{RoomInput, RoomMessage, RoomShared};
 

@@ -10,6 +10,7 @@ use base::spawn::BoxFuture;
 use cluster::NodeId;
 use jid::Jid;
 use peers::slices::{SliceAccess, SliceLease};
+use queues::answer_channel::{AnswerReceiver, AnswerSender, answer_channel};
 use queues::serial_task::{SerialState, SerialTasks};
 use ring::hmac;
 use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
@@ -22,7 +23,6 @@ use throng_core::session::flags;
 use throng_core::{Effects, Node, SharedStanza};
 use xml::Ns;
 
-use crate::answer_channel::{AnswerReceiver, AnswerSender, answer_channel};
 use crate::options::{CreationAccess, ServiceOptions};
 use crate::privileges::Affiliation;
 use crate::room::{

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use jid::Jid;
+use queues::answer_channel::{AnswerSender, answer_channel};
 use queues::keyed_queues::KeyedQueueLimits;
 use queues::serial_task::{MailboxFull, SerialTasks};
 use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
@@ -17,7 +18,6 @@ use throng_core::server_error::store_error;
 use throng_core::service::ServiceCtx;
 use xml::{Ns, Writer};
 
-use crate::answer_channel::{AnswerSender, answer_channel};
 use crate::options::ServiceOptions;
 use crate::room_directory::RoomSummary;
 use crate::room_task::{RoomInput, RoomMessage, RoomShared, RoomTask, RoomTasks};

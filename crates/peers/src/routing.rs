@@ -275,9 +275,10 @@ impl PeerRouting for PeerRouter {
         node: &Arc<Node>,
         stanza: &SharedStanza,
         to: JidRef<'_>,
+        owner_hash: u64,
         work: &mut RoutingWork,
     ) -> bool {
-        self.on(node).forward_service_stanza(stanza, to, work)
+        self.on(node).forward_service_stanza(stanza, to, owner_hash, work)
     }
 
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>) {

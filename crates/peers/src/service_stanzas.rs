@@ -8,7 +8,7 @@
 //! A node that is not the owner passes a stanza on once more only: two nodes that disagree would send it to each other. While a slice
 //! moves, a stanza that was passed on twice may arrive after a later one of its sender.
 
-use cluster::{Envelope, HandoverResult, NodeId, PeerViolation, Recipient};
+use cluster::{Envelope, HandoverResult, NodeId, PeerViolation, Recipient, slice_of};
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaKind};
 use throng_core::domains::Domain;
@@ -21,21 +21,18 @@ use super::home::read_stanza;
 use super::inbox::settle;
 use crate::ClusteredNode;
 use crate::envelope_kinds::SERVICE_STANZA;
-use crate::slices::slice_of_item;
 
 impl ClusteredNode<'_> {
-    /// Sends a stanza to the owner of its recipient; false if that is this node, or its recipient has none.
+    /// Sends a stanza to the owner of the item with this hash; false if that is this node.
     pub(super) fn forward_service_stanza(
         &self,
         stanza: &SharedStanza,
         to: JidRef<'_>,
+        owner_hash: u64,
         work: &mut RoutingWork,
     ) -> bool {
-        if to.local().is_none() {
-            return false;
-        }
-        let Some(owner) = self.slice_route(slice_of_item(self, to)) else { return false };
-        // The room stores a message before its sender's stream counts it.
+        let Some(owner) = self.slice_route(slice_of(owner_hash)) else { return false };
+        // The item stores a message before its sender's stream counts it.
         let needs_receipt = work.origin.awaits_receipts() && matches!(stanza.kind(), StanzaKind::Message(_));
         match self.send_service_stanza(stanza, to, owner, 0, needs_receipt) {
             Some(receipt) => work.attach(stanza.clone(), receipt),
@@ -80,7 +77,7 @@ impl ClusteredNode<'_> {
         };
         let hops = envelope.header.hops;
         if hops < Envelope::MAX_HOPS
-            && let Some(owner) = self.slice_route(slice_of_item(self, to.as_ref()))
+            && let Some(owner) = self.route_to_item(&stanza, &to)
             && owner != from
         {
             let needs_receipt = matches!(stanza.kind(), StanzaKind::Message(_));
@@ -95,6 +92,13 @@ impl ClusteredNode<'_> {
             Some(work) => self.settle_after_work(from, envelope.clone(), work),
             None => settle(self, from, envelope, HandoverResult::Refused),
         }
+    }
+
+    /// The other node that must own the item of a stanza.
+    fn route_to_item(&self, stanza: &SharedStanza, to: &Jid) -> Option<NodeId> {
+        let domain = self.domains().find(to.domain()).clone();
+        let Domain::Service(_, service) = domain else { return None };
+        self.slice_route(slice_of(service.owner_hash(self, stanza, to.as_ref())?))
     }
 
     /// Handles a stanza for an item here; `None` without the service.
@@ -123,7 +127,7 @@ impl ClusteredNode<'_> {
         if let (StanzaKind::Presence(_), Some(to)) = (stanza.kind(), to)
             && envelope.header.hops < Envelope::MAX_HOPS
         {
-            match self.slice_route(slice_of_item(self, to.as_ref())) {
+            match self.route_to_item(&stanza, &to) {
                 None => {
                     if let Some(work) = self.handle_item_stanza(stanza.clone(), &sender, &to) {
                         return self.perform_effects_spawned(work);

@@ -4,5 +4,6 @@
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
+pub mod answer_channel;
 pub mod keyed_queues;
 pub mod serial_task;

@@ -24,6 +24,11 @@ pub struct StanzaError {
     pub text: Option<Cow<'static, str>>,
     /// Application-specific condition (RFC 6120, section 8.3.4): one element with its namespace declared, ready to send.
     pub application_condition: Option<Box<str>>,
+    /// The address at which the entity is found (RFC 6120, sections 8.3.3.5 and 8.3.3.14): the content of
+    /// [`StanzaCondition::Gone`] and [`StanzaCondition::Redirect`].
+    pub new_address: Option<Box<str>>,
+    /// Elements in place of the original children, ready to send.
+    pub payload: Option<Box<str>>,
     /// Omits the original children from the reply, because they may be secret.
     pub omit_request: bool,
 }
@@ -36,6 +41,8 @@ impl StanzaError {
             condition,
             text: None,
             application_condition: None,
+            new_address: None,
+            payload: None,
             omit_request: false,
         }
     }
@@ -71,6 +78,22 @@ impl StanzaError {
         self
     }
 
+    /// Sets the address at which the entity is found.
+    #[must_use]
+    pub fn new_address(mut self, uri: impl Into<Box<str>>) -> Self {
+        self.new_address = Some(uri.into());
+        self
+    }
+
+    /// Replaces the original children of the reply by the elements that are written, such as those that caused the error.
+    #[must_use]
+    pub fn payload(mut self, write: impl FnOnce(&mut Writer<'_>)) -> Self {
+        let mut out = Vec::with_capacity(256);
+        write(&mut Writer::new(&mut out));
+        self.payload = String::from_utf8(out).ok().map(String::into_boxed_str);
+        self
+    }
+
     /// Omits the original children from the reply (XEP-0077, section 3.3: they may contain a password).
     #[must_use]
     pub const fn without_request(mut self) -> Self {
@@ -84,6 +107,7 @@ impl StanzaError {
         writer.attr("type", self.kind.as_str());
         writer.start(self.condition.as_str());
         writer.ns(Ns::Stanzas);
+        writer.text(self.new_address.as_deref().unwrap_or_default());
         writer.end();
         if let Some(text) = &self.text {
             writer.start("text");
@@ -115,8 +139,14 @@ impl StanzaError {
             writer.attr_raw("id", id);
         }
         writer.attr("type", "error");
-        if !self.omit_request {
-            stanza_content::write(&mut writer, head, bytes, MAX_ECHO_BYTES);
+        match &self.payload {
+            Some(payload) => {
+                writer.raw(payload.as_bytes());
+            }
+            None if self.omit_request => {}
+            None => {
+                stanza_content::write(&mut writer, head, bytes, MAX_ECHO_BYTES);
+            }
         }
         self.write(&mut writer);
         writer.end();

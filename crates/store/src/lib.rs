@@ -44,6 +44,8 @@ macro_rules! storage_needs {
             last_seen in last_seen: LastSeen;
             /// Persistent rooms.
             rooms in rooms: Rooms;
+            /// PubSub nodes.
+            pubsub in pubsub: PubSub;
             /// Plain subscriptions of PubSub nodes.
             subscription_sets in subscription_sets: SubscriptionSets;
         }
@@ -65,6 +67,7 @@ pub mod number_chunk;
 pub mod observed;
 pub mod offline;
 mod page;
+pub mod pubsub;
 pub mod rooms;
 pub mod roster;
 pub mod separate_auth;
@@ -89,6 +92,10 @@ pub use last_seen::{LastActivity, LastSeen};
 pub use logins::{AccountSecrets, Login, LoginAttempt, Logins, ProofFn};
 pub use offline::{AppendOutcome, Offline, OfflineMessage, Quota, QuotaUsage, StoredMessage};
 pub use page::{Page, Paged};
+pub use pubsub::{
+    EntitySubscription, ListedPubSubNode, PubSub, PubSubChange, PubSubItem, PubSubItemHead, PubSubNodeRecord,
+    SpecialSubscription, StoredPubSubNode,
+};
 pub use rooms::{ListedRoom, RoomHistoryEntry, RoomRecord, Rooms, StoredRoom, WriteFence};
 pub use roster::{
     BulkItem, BulkRoster, Roster, RosterEntry, RosterItem, RosterSize, RosterSnapshot, RosterUpdate,

@@ -17,7 +17,7 @@ const ROUNDS_TO_WAIT: usize = 16;
 
 /// Names of tasks that live as long as their state and wait for messages in between: they are complete while nothing wakes
 /// them.
-const LONG_LIVED: [&str; 1] = ["room"];
+const LONG_LIVED: [&str; 2] = ["room", "pubsub-node"];
 
 /// Tasks that wait for [`ManualSpawner::run`].
 #[derive(Default)]

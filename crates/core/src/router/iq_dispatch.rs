@@ -28,6 +28,19 @@ pub(crate) struct IqReplyTarget {
     request: Option<(Head, Vec<u8>)>,
 }
 
+impl IqReplyTarget {
+    fn new(request: &RoutedIq<'_>) -> IqReplyTarget {
+        let RoutedIq { session, from, to, head, bytes, .. } = *request;
+        IqReplyTarget {
+            session: session.cloned(),
+            to: from.to_jid(),
+            from: to.map(|to| to.to_jid()),
+            id: head.raw_id(bytes).unwrap_or_default().to_owned(),
+            request: Some((*head, bytes.to_vec())),
+        }
+    }
+}
+
 /// An IQ request on its way to its handler.
 pub(crate) struct RoutedIq<'a> {
     /// The host that answers, or the host of the service.
@@ -73,14 +86,23 @@ impl Node {
         };
         match flow {
             IqFlow::Reply(answer) => self.apply_iq_answer(request, answer, work),
+            IqFlow::Detached(later) => {
+                let (reply, node) = (IqReplyTarget::new(request), self.clone());
+                self.spawner.spawn(
+                    "iq-answer",
+                    Box::pin(async move {
+                        let answer = base::spawn::catch_unwind(later).await.unwrap_or_else(|| {
+                            tracing::error!(target = target.as_str(), "a detached request handler panicked");
+                            Err(StanzaCondition::InternalServerError.into())
+                        });
+                        let mut work = RoutingWork::default();
+                        node.send_iq_reply(reply, answer, &mut work);
+                        node.perform_effects_spawned(work);
+                    }),
+                );
+            }
             IqFlow::Wait(later) => {
-                let reply = IqReplyTarget {
-                    session: session.cloned(),
-                    to: from.to_jid(),
-                    from: to.map(|t| t.to_jid()),
-                    id: head.raw_id(bytes).unwrap_or_default().to_owned(),
-                    request: Some((*head, bytes.to_vec())),
-                };
+                let reply = IqReplyTarget::new(request);
                 work.pending.push(Box::pin(async move {
                     let (answer, effects) = base::spawn::catch_unwind(later).await.unwrap_or_else(|| {
                         tracing::error!(

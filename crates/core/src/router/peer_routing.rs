@@ -271,12 +271,13 @@ pub trait PeerRouting: Any + Send + Sync {
     /// Sends a notice ([`crate::feature_notice`]) to all other nodes. At most 256 KiB.
     fn send_notice(&self, node: &Arc<Node>, host: &Host, name: &'static str, content: &[u8]);
 
-    /// Passes a stanza on to the node that owns the addressed item of a service; false if that is this node.
+    /// Passes a stanza for a service on to the node that owns the item with this hash; false if that is this node.
     fn forward_service_stanza(
         &self,
         node: &Arc<Node>,
         stanza: &SharedStanza,
         to: JidRef<'_>,
+        owner_hash: u64,
         work: &mut RoutingWork,
     ) -> bool;
 

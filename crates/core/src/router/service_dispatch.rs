@@ -46,8 +46,9 @@ impl Node {
             return;
         }
         // What another node has passed on is handled here, also if this one sees another owner.
-        let peers = self.peers().filter(|_| service.has_items && work.origin != StanzaOrigin::Peer);
-        if peers.is_some_and(|peers| peers.forward_service_stanza(self, &stanza, to, work)) {
+        let peers = self.peers().filter(|_| work.origin != StanzaOrigin::Peer);
+        let owner = peers.and_then(|peers| Some((peers, service.owner_hash(self, &stanza, to)?)));
+        if owner.is_some_and(|(peers, hash)| peers.forward_service_stanza(self, &stanza, to, hash, work)) {
             return;
         }
         let is_relayed = target == IqTarget::ServiceItemResource || !kind.is_request();

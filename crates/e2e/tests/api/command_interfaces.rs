@@ -57,6 +57,12 @@ pub(crate) const VALID_VALUES: &[(&str, Values)] = &[
         "destroy-room",
         &[("room", &["heath@conference.example.com"]), ("alternate", &["moor@conference.example.com"])],
     ),
+    ("create-pubsub-node", &[("node", &["princely_musings"]), ("owner", &["juliet@example.com"])]),
+    ("get-pubsub-nodes-list", &[]),
+    ("get-pubsub-node", &[("node", &["princely_musings"])]),
+    ("get-pubsub-subscribers", &[("node", &["princely_musings"])]),
+    ("get-pubsub-items", &[("node", &["princely_musings"])]),
+    ("delete-pubsub-node", &[("node", &["princely_musings"])]),
     ("announce", &[("text", &["Rebellious subjects,", "enemies to peace"])]),
     ("set-motd", &[("text", &["Good morrow"])]),
     ("edit-motd", &[("text", &["Good night"])]),
@@ -102,6 +108,8 @@ pub(crate) const INVALID_VALUES: &[(&str, Values)] = &[
     ("get-room-affiliations", &[("room", &["nowhere@conference.example.com"])]),
     ("set-room-affiliation", &[("room", &["heath@conference.example.com"]), ("affiliation", &["friend"])]),
     ("destroy-room", &[("room", &["nowhere@conference.example.com"])]),
+    ("get-pubsub-node", &[("node", &["nowhere"])]),
+    ("delete-pubsub-node", &[("node", &["nowhere"])]),
     ("get-sessions-list", &[("after", &["nobody"])]),
 ];
 

@@ -72,7 +72,7 @@ fn unauthenticated_request(
     };
     let answer = match ask(&head) {
         IqFlow::Reply(answer) => answer,
-        IqFlow::Wait(later) => engine.block_on(later).0,
+        deferred => engine.block_on(deferred.into_future()).0,
     };
     engine.run_tasks();
     answer.map(|payload| String::from_utf8(payload).unwrap()).map_err(|error| {

@@ -116,6 +116,12 @@ pub fn slice_of_item(node: &Node, item: JidRef<'_>) -> u8 {
     slice_of(node.routing_table.hash(item))
 }
 
+/// The other node that must own the item with this hash; `None`: this one. For services without a lease, whose items may have two
+/// owners while nodes see different members.
+pub fn other_owner(node: &Arc<Node>, item: u64) -> Option<NodeId> {
+    clustered(node)?.slice_route(slice_of(item))
+}
+
 /// Who acts as the owner of a slice. One that must be owned here is taken from now on.
 pub fn slice_access(node: &Arc<Node>, slice: u8) -> SliceAccess {
     let Some(this) = clustered(node) else { return SliceAccess::Own(None) };

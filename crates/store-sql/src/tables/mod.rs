@@ -7,6 +7,7 @@ pub(crate) mod blocklists;
 pub(crate) mod last_seen;
 pub(crate) mod logins;
 pub(crate) mod offline;
+pub(crate) mod pubsub;
 pub(crate) mod rooms;
 pub(crate) mod roster;
 pub(crate) mod server_kv;
@@ -65,6 +66,7 @@ tables! {
     last_seen: LastSeenStatements,
     logins: LoginStatements,
     offline: OfflineStatements,
+    pubsub: PubSubStatements,
     rooms: RoomStatements,
     roster: RosterStatements,
     server_kv: ServerKvStatements,

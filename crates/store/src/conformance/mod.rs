@@ -80,6 +80,7 @@ mod blocklists;
 mod last_seen;
 mod logins;
 mod offline;
+mod pubsub;
 mod rooms;
 mod roster;
 mod server_kv;

@@ -15,6 +15,7 @@ mod blocklists;
 mod last_seen;
 mod logins;
 mod offline;
+mod pubsub;
 mod rooms;
 mod roster;
 mod server_kv;
@@ -56,6 +57,7 @@ struct MemoryState {
     server_kv: HashMap<Box<str>, Vec<u8>>,
     rooms: rooms::RoomEntries,
     subscriptions: subscription_sets::SubscriptionEntries,
+    pubsub: pubsub::PubSubEntries,
 }
 
 struct AccountEntry {

@@ -68,7 +68,8 @@ impl C2sConnection {
             IqFlow::Reply(answer) => {
                 Ok(NegotiationOutcome::Reply(reply(&answer, bytes, &head, host.domain())))
             }
-            IqFlow::Wait(later) => {
+            deferred => {
+                let later = deferred.into_future();
                 let bytes = bytes.to_vec();
                 state.pending_step = Some(Box::pin(async move {
                     let (answer, effects) = later.await;

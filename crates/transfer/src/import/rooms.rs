@@ -24,7 +24,7 @@ impl ImportRun<'_> {
                 return Ok(());
             }
             None if self.options.dry_run => {}
-            None => self.stores.rooms.put(room.jid.as_ref(), record).await?,
+            None => self.stores.rooms.put(room.jid.as_ref(), record, None).await?,
         }
         self.counts.rooms += 1;
         Ok(())

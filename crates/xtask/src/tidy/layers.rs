@@ -51,7 +51,6 @@ const ENGINE_PARTS: &[&str] = &[
     "stanza-rates",
     "engine-metrics",
 ];
-const BEHAVIOUR: &[&str] = &["base", "jid", "xml", "stanza", "store", "core", "feature-api", "commands"];
 
 /// Tools and tests stand above everything that is shipped.
 const LAYER_RULES: &[LayerRule] = &[
@@ -182,12 +181,30 @@ const LAYER_RULES: &[LayerRule] = &[
         ],
         never: NEVER_IN_ENGINE,
     },
-    LayerRule { name: "pubsub", layer: 7, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
+    LayerRule {
+        name: "pubsub",
+        layer: 7,
+        // PubSub nodes are owned by one node of a cluster.
+        uses: &[
+            "base",
+            "jid",
+            "xml",
+            "stanza",
+            "store",
+            "cluster",
+            "queues",
+            "core",
+            "peers",
+            "feature-api",
+            "commands",
+        ],
+        never: NEVER_IN_ENGINE,
+    },
     // Its registry lists the features of the other crates.
     LayerRule {
         name: "features",
         layer: 8,
-        uses: &["base", "jid", "xml", "stanza", "store", "core", "feature-api", "commands", "muc"],
+        uses: &["base", "jid", "xml", "stanza", "store", "core", "feature-api", "commands", "muc", "pubsub"],
         never: NEVER_IN_ENGINE,
     },
     LayerRule {

@@ -1,4 +1,4 @@
-//! The way of one value from a room's task to the request that waits for it.
+//! The way of one value from a serial task to the request that waits for it.
 //!
 //! # Pitfalls
 //!
@@ -17,20 +17,20 @@ struct AnswerSlot<T> {
 }
 
 /// Sends the value.
-pub(crate) struct AnswerSender<T>(Arc<LeafMutex<AnswerSlot<T>>>);
+pub struct AnswerSender<T>(Arc<LeafMutex<AnswerSlot<T>>>);
 
 /// Receives the value.
-pub(crate) struct AnswerReceiver<T>(Arc<LeafMutex<AnswerSlot<T>>>);
+pub struct AnswerReceiver<T>(Arc<LeafMutex<AnswerSlot<T>>>);
 
 /// A channel for one value.
-pub(crate) fn answer_channel<T>() -> (AnswerSender<T>, AnswerReceiver<T>) {
+pub fn answer_channel<T>() -> (AnswerSender<T>, AnswerReceiver<T>) {
     let slot = Arc::new(LeafMutex::new(AnswerSlot { value: None, waker: None, is_closed: false }));
     (AnswerSender(slot.clone()), AnswerReceiver(slot))
 }
 
 impl<T> AnswerSender<T> {
     /// Sends the value.
-    pub(crate) fn send(self, value: T) {
+    pub fn send(self, value: T) {
         self.0.lock().value = Some(value);
         // Dropping it wakes the receiver.
     }
@@ -51,7 +51,7 @@ impl<T> Drop for AnswerSender<T> {
 
 impl<T> AnswerReceiver<T> {
     /// The value; `None` if its sender was dropped.
-    pub(crate) async fn receive(self) -> Option<T> {
+    pub async fn receive(self) -> Option<T> {
         poll_fn(|cx| {
             let mut slot = self.0.lock();
             if slot.value.is_some() || slot.is_closed {

@@ -1,0 +1,159 @@
+//! Publish-subscribe: XEP-0060 1.30.0, as a service of its own address.
+//!
+//! One task for each node that is in use (`node_task.rs`) owns a state machine without I/O (`node/mod.rs`): a request gives an
+//! answer, changes for the store and notices. An event to all subscribers is one multicast. What differs between the nodes of
+//! a service and those of an account (XEP-0163) is behind a trait (`pubsub_host.rs`).
+//!
+//! # Pitfalls
+//!
+//! Every subscriber must see the same order, so nothing of a node is sent from outside its task.
+
+mod affiliation;
+mod commands;
+mod delivery;
+mod get_pending;
+mod node;
+mod node_config;
+mod node_directory;
+mod node_lists;
+mod node_task;
+mod options;
+mod plain_subscriptions;
+mod pubsub_error;
+mod pubsub_host;
+mod pubsub_shared;
+mod request;
+mod requester_facts;
+mod service;
+mod subscriber_cache;
+mod subscription;
+#[cfg(test)]
+mod tests;
+mod write_queue;
+
+use feature_api::disco::DiscoIdentity;
+use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
+use feature_api::service::ServiceSpec;
+use throng_core::feature_notice::NoticeCtx;
+use throng_core::hooks::{Flow, Phase, RemovedCtx, StopReason};
+use throng_core::iq::{IqKey, IqRequest, IqTarget};
+use throng_core::service::ServiceCtx;
+use xml::Ns;
+
+use self::options::PubSubOptions;
+use self::pubsub_host::ServiceHost;
+use self::pubsub_shared::UserChange;
+use self::service::PubSubService;
+
+/// Publish-subscribe.
+pub static FEATURE: Feature = Feature {
+    name: "pubsub",
+    summary: "Nodes to which publishers publish items, and of which subscribers receive events.",
+    specs: &[Spec {
+        name: "XEP-0060",
+        title: "Publish-Subscribe",
+        version: "1.30.0",
+        not_implemented: "sections 6.3 and 12.6: digests and message bodies; section 9: accounts",
+    }],
+    disco: DISCO,
+    service: Some(&ServiceSpec {
+        identity: DiscoIdentity { category: "pubsub", kind: "service", name: "Publish-Subscribe" },
+    }),
+    iq: REQUESTS,
+    declarations: commands::COMMANDS,
+    options: options::OPTIONS,
+    build,
+    ..Feature::EMPTY
+};
+
+/// Section 10.
+const DISCO: &[DiscoFeature] = &[
+    DiscoFeature::Service(Ns::Pubsub.as_str()),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#access-open"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#config-node"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#create-and-configure"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#create-nodes"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#config-node-max"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#delete-items"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#delete-nodes"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#get-pending"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#instant-nodes"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#item-ids"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#last-published"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#leased-subscription"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#manage-subscriptions"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#member-affiliation"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#meta-data"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#modify-affiliations"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#multi-items"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#multi-subscribe"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#outcast-affiliation"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#persistent-items"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#presence-notifications"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#publish"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#publish-node-full"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#publish-only-affiliation"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#publish-options"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#publisher-affiliation"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#purge-nodes"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#retract-items"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#retrieve-affiliations"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#retrieve-default"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#retrieve-default-sub"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#retrieve-items"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#retrieve-subscriptions"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#rsm"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#subscribe"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#subscription-notifications"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#subscription-options"),
+    DiscoFeature::Service(Ns::Commands.as_str()),
+    DiscoFeature::Service(Ns::Rsm.as_str()),
+];
+
+const COMMAND: IqKey = IqKey::set(IqTarget::Service, Ns::Commands, "command");
+const REQUESTS: &[IqKey] = &[
+    IqKey::get(IqTarget::Service, Ns::DiscoInfo, "query"),
+    IqKey::get(IqTarget::Service, Ns::DiscoItems, "query"),
+    IqKey::get(IqTarget::Service, Ns::Pubsub, "pubsub"),
+    IqKey::set(IqTarget::Service, Ns::Pubsub, "pubsub"),
+    IqKey::get(IqTarget::Service, Ns::PubsubOwner, "pubsub"),
+    IqKey::set(IqTarget::Service, Ns::PubsubOwner, "pubsub"),
+    COMMAND,
+];
+
+fn build(builder: &mut FeatureBuilder<'_>) {
+    let options = match PubSubOptions::read(builder.options) {
+        Ok(options) => options,
+        Err((key, problem)) => return builder.refuse_option(key, problem),
+    };
+    let domain = builder.domain.to_owned();
+    let service =
+        builder.shared_state(|| PubSubService::new(Box::new(ServiceHost { domain }), options.clone()));
+    service.shared.set_options(options);
+    for key in REQUESTS {
+        let service = service.clone();
+        builder.iq(*key, move |request: &mut IqRequest<'_>| match *key {
+            COMMAND => service.handle_command(request),
+            key => service.handle_request(request, key.set),
+        });
+    }
+    commands::build(builder, &service);
+    builder.service_item_name(service::item_name);
+    let of_messages = service.clone();
+    builder.service_message(move |ctx: &mut ServiceCtx<'_>| of_messages.handle_message(ctx));
+    let of_presence = service.clone();
+    builder.service_presence(move |ctx: &mut ServiceCtx<'_>| {
+        of_presence.handle_presence(ctx);
+        Flow::Stop(StopReason::Consumed)
+    });
+    let of_removed = service.clone();
+    builder.removed(Phase::Archive, move |ctx: &mut RemovedCtx<'_>| {
+        let own = ctx.host.services.iter().find(|service| service.feature == FEATURE.name);
+        if let Some(own) = own {
+            let user = ctx.jid.bare().to_jid();
+            of_removed.user_changed(ctx.node, ctx.host, own.jid.clone(), user, UserChange::Removed);
+        }
+        Flow::Next
+    });
+    builder.notice(service::USER_NOTICE, move |ctx: &NoticeCtx<'_>| service.handle_notice(ctx));
+}

@@ -1,0 +1,123 @@
+//! Affiliations: XEP-0060 1.30.0, sections 4.1, 5.7 and 8.9.
+//!
+//! Not implemented: messages about changed affiliations (section 8.9.4 permits them), by which an owner could make the
+//! service write to anybody.
+
+use std::collections::BTreeSet;
+
+use jid::Jid;
+use stanza::{ErrorType, StanzaCondition, StanzaError};
+use store::PubSubChange;
+use xml::{Ns, Writer};
+
+use super::{NodeCtx, PubSubAnswer, PubSubNode, Requester};
+use crate::affiliation::NodeAffiliation;
+use crate::node_config::AccessModel;
+use crate::pubsub_error::bad_request;
+use crate::subscription::NodeSubscription;
+
+/// Whether the table of section 4.1 has this transition.
+fn is_allowed(from: NodeAffiliation, to: NodeAffiliation) -> bool {
+    use NodeAffiliation::{Member, None, Outcast, Owner, PublishOnly, Publisher};
+    match (from, to) {
+        (Owner, Outcast | Member | Publisher | PublishOnly) | (Publisher | PublishOnly, Member) => false,
+        (Owner | Publisher | PublishOnly | Member | None | Outcast, _) => true,
+    }
+}
+
+impl PubSubNode {
+    /// Section 5.7, of one node.
+    pub(super) fn own_affiliation(&self, requester: &Requester<'_>) -> PubSubAnswer {
+        let affiliation = self.affiliation_of(requester.user());
+        PubSubAnswer::pubsub(Ns::Pubsub, |w| {
+            w.start("affiliations");
+            if affiliation != NodeAffiliation::None {
+                w.start("affiliation").attr("node", &self.name);
+                w.attr("affiliation", affiliation.as_str()).end();
+            }
+            w.end();
+        })
+    }
+
+    pub(super) fn list_affiliations(&self) -> PubSubAnswer {
+        PubSubAnswer::pubsub(Ns::PubsubOwner, |w| self.write_affiliations(w, self.affiliations.keys()))
+    }
+
+    fn write_affiliations<'a>(&self, w: &mut Writer<'_>, users: impl Iterator<Item = &'a Jid>) {
+        w.start("affiliations").attr("node", &self.name);
+        for user in users {
+            let affiliation = self.affiliation_of(user.as_ref());
+            w.start("affiliation").attr("jid", user.as_str());
+            w.attr("affiliation", affiliation.as_str()).end();
+        }
+        w.end();
+    }
+
+    /// Section 8.9.2: what is possible is changed, the rest is in the error.
+    pub(super) fn modify_affiliations(
+        &mut self,
+        ctx: &mut NodeCtx<'_>,
+        changes: Vec<(Jid, Option<NodeAffiliation>)>,
+    ) -> Result<PubSubAnswer, StanzaError> {
+        let changes: Vec<(Jid, Option<NodeAffiliation>)> =
+            changes.into_iter().map(|(jid, affiliation)| (jid.bare().to_jid(), affiliation)).collect();
+        let users: BTreeSet<&Jid> = changes.iter().map(|(jid, _)| jid).collect();
+        if users.len() < changes.len() {
+            return Err(bad_request("an entity is there twice"));
+        }
+        let mut failed = Vec::new();
+        for (user, affiliation) in changes {
+            let Some(affiliation) = affiliation else { continue };
+            let before = self.affiliation_of(user.as_ref());
+            if before == affiliation {
+                continue;
+            }
+            let is_last_owner = before == NodeAffiliation::Owner && self.owners().count() < 2;
+            let is_full =
+                before == NodeAffiliation::None && self.affiliations.len() >= ctx.limits.affiliations;
+            if is_last_owner || is_full || !is_allowed(before, affiliation) {
+                failed.push(user);
+                continue;
+            }
+            self.set_affiliation(ctx, user, affiliation);
+        }
+        if failed.is_empty() {
+            return Ok(PubSubAnswer::empty());
+        }
+        let error = StanzaError::new(StanzaCondition::NotAcceptable).kind(ErrorType::Modify);
+        Err(error.payload(|w| {
+            w.start_ns("pubsub", Ns::PubsubOwner);
+            self.write_affiliations(w, failed.iter());
+            w.end();
+        }))
+    }
+
+    /// Sets an affiliation, with what follows for the user's subscriptions (section 8.7.4).
+    fn set_affiliation(&mut self, ctx: &mut NodeCtx<'_>, user: Jid, affiliation: NodeAffiliation) {
+        ctx.changes.push(PubSubChange::Affiliate(user.clone(), affiliation.number()));
+        match affiliation {
+            NodeAffiliation::None => self.affiliations.remove(&user),
+            other => self.affiliations.insert(user.clone(), other),
+        };
+        let own: Vec<NodeSubscription> =
+            self.special.iter().filter(|one| one.is_of(user.as_ref())).cloned().collect();
+        if affiliation.may_always_read() {
+            for pending in own.into_iter().filter(|one| !one.is_approved()) {
+                self.accept_pending(ctx, pending);
+            }
+            return;
+        }
+        let loses_access = match affiliation {
+            NodeAffiliation::Outcast | NodeAffiliation::PublishOnly => true,
+            _ => self.config.access_model == AccessModel::Whitelist,
+        };
+        if !loses_access {
+            return;
+        }
+        ctx.changes.push(PubSubChange::Unsubscribe(user));
+        for one in own {
+            self.remove_special(ctx, &one.jid, &one.subid);
+            self.notify_subscription(ctx, &one.jid, "none", Some(&one.subid));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Creation of nodes: XEP-0060 1.30.0, sections 7.1.4 and 8.1.
+
+use std::collections::BTreeMap;
+
+use jid::Jid;
+use stanza::StanzaError;
+use stanza::payload::data_form::DataForm;
+use store::PubSubChange;
+use xml::Ns;
+
+use super::items::ItemIndex;
+use super::publishing::precondition_form;
+use super::{NodeCtx, NodeState, PubSubAnswer, PubSubNode};
+use crate::affiliation::NodeAffiliation;
+use crate::node_config::PubSubNodeConfig;
+use crate::pubsub_error::pubsub_error;
+
+impl PubSubNode {
+    /// A node that its first owner creates.
+    ///
+    /// # Errors
+    /// The configuration is refused (section 8.1.2).
+    pub(crate) fn create(
+        ctx: &mut NodeCtx<'_>,
+        service: Jid,
+        name: String,
+        creator: Jid,
+        form: Option<&DataForm>,
+    ) -> Result<(PubSubNode, PubSubAnswer), StanzaError> {
+        let mut config = PubSubNodeConfig::new(ctx.limits);
+        if let Some(form) = form {
+            config.submit(form, ctx.limits)?;
+        }
+        let node = PubSubNode::with_config(ctx, service, name, creator, config);
+        let answer = PubSubAnswer::pubsub(Ns::Pubsub, |w| {
+            w.start("create").attr("node", &node.name).end();
+        });
+        Ok((node, answer))
+    }
+
+    /// A node that is created by a publication, with its preconditions as configuration (section 7.1.5).
+    ///
+    /// # Errors
+    /// The preconditions cannot be met.
+    pub(crate) fn auto_create(
+        ctx: &mut NodeCtx<'_>,
+        service: Jid,
+        name: String,
+        creator: Jid,
+        (defaults, options): (PubSubNodeConfig, Option<&DataForm>),
+    ) -> Result<PubSubNode, StanzaError> {
+        let mut config = defaults;
+        if let Some(options) = options {
+            let not_met = || pubsub_error("precondition-not-met");
+            let form = precondition_form(options, &config).ok_or_else(not_met)?;
+            config.submit(&form, ctx.limits).map_err(|_| not_met())?;
+        }
+        Ok(PubSubNode::with_config(ctx, service, name, creator, config))
+    }
+
+    fn with_config(
+        ctx: &mut NodeCtx<'_>,
+        service: Jid,
+        name: String,
+        creator: Jid,
+        config: PubSubNodeConfig,
+    ) -> PubSubNode {
+        let creator = creator.bare().to_jid();
+        let node = PubSubNode {
+            service,
+            name,
+            created: ctx.now,
+            config,
+            affiliations: BTreeMap::from([(creator.clone(), NodeAffiliation::Owner)]),
+            special: Vec::new(),
+            items: ItemIndex::default(),
+            last: None,
+            redirect: None,
+            state: NodeState::Alive,
+            creator,
+        };
+        node.put_record(ctx);
+        ctx.changes.push(PubSubChange::Affiliate(node.creator.clone(), NodeAffiliation::Owner.number()));
+        node
+    }
+}

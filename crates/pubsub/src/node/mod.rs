@@ -1,0 +1,331 @@
+//! A node as a state machine: a request and the state give an answer, changes for the store and notices, without I/O:
+//! XEP-0060 1.30.0. A leaf node of a service or of an account.
+//!
+//! One task owns a node (`node_task.rs`), so its inputs have one order, which is that of every subscriber. Plain subscriptions
+//! are not here, since there may be millions: the task tells whether the requester has one, and adds those subscribers to the
+//! recipients of an event.
+//!
+//! Not implemented: `pubsub#type` as a condition of publication, because profiles give it other values than the payload's
+//! namespace (XEP-0472); payment (no policy needs it).
+
+mod access;
+mod affiliations;
+mod configuration;
+mod creation;
+mod disco;
+mod events;
+mod items;
+mod options;
+mod presence;
+mod publishing;
+mod retrieval;
+mod subscribing;
+mod subscription_list;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::BTreeMap;
+
+use jid::{Jid, JidRef};
+use stanza::payload::data_form::{DataForm, FORM_TYPE};
+use stanza::{StanzaCondition, StanzaError};
+use store::{PubSubChange, PubSubItem, StoredPubSubNode};
+use throng_core::SharedStanza;
+use throng_core::limits::STANZA_LIMITS;
+use xml::{NamespaceContext, Ns, Tree, Writer};
+
+use self::events::EventAudience;
+use self::items::ItemIndex;
+use crate::affiliation::NodeAffiliation;
+use crate::node_config::PubSubNodeConfig;
+use crate::options::PubSubLimits;
+use crate::pubsub_error::forbidden;
+use crate::request::NodeRequest;
+use crate::subscription::{NodeSubscription, SubscriptionExpiry};
+
+pub(crate) use self::events::NodeEvent;
+pub(crate) use self::options::default_options;
+pub(crate) use self::retrieval::ItemsAnswer;
+pub(crate) use self::subscription_list::SubscribersAnswer;
+
+/// Owners that receive messages about subscribers.
+const MAX_NOTIFIED_OWNERS: usize = 16;
+/// Name of the field with the address to which a deleted node has moved, in the store only.
+pub(crate) const REDIRECT: &str = "throng#redirect";
+
+/// Who requests something, with what the task knows about it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Requester<'a> {
+    pub(crate) jid: &'a Jid,
+    /// It administers the server.
+    pub(crate) is_admin: bool,
+    pub(crate) is_anonymous: bool,
+    /// Whether the bare address that the request is about has a plain subscription.
+    pub(crate) has_plain_subscription: bool,
+    /// Whether it may see the presence of an owner.
+    pub(crate) sees_presence: bool,
+    /// Whether it is in one of the roster groups of the configuration.
+    pub(crate) is_in_group: bool,
+    /// Whether it may subscribe to one more node.
+    pub(crate) may_subscribe: bool,
+}
+
+/// What a node needs besides the request, and what it wants.
+pub(crate) struct NodeCtx<'a> {
+    /// Milliseconds since 1970.
+    pub(crate) now: u64,
+    /// An id that nobody can guess.
+    pub(crate) new_id: &'a dyn Fn() -> String,
+    pub(crate) limits: &'a PubSubLimits,
+    /// What must be stored.
+    pub(crate) changes: Vec<PubSubChange>,
+    /// What must be sent.
+    pub(crate) notices: Vec<Notice>,
+    /// Subscribers that may not stay must be removed.
+    pub(crate) rechecks_subscribers: bool,
+}
+
+/// What must be sent.
+#[derive(Clone, Debug)]
+pub(crate) enum Notice {
+    /// To the subscribers.
+    Event(NodeEvent),
+    /// To one address; the stanza has both addresses.
+    Direct { to: Jid, stanza: SharedStanza },
+}
+
+/// An answer that may need what the task can find.
+#[derive(Debug)]
+pub(crate) enum PubSubAnswer {
+    Payload(Vec<u8>),
+    /// The payloads of items.
+    Items(ItemsAnswer),
+    /// A page of plain subscribers.
+    Subscribers(SubscribersAnswer),
+    /// The number of plain subscribers, for the end of a form.
+    Info(disco::InfoAnswer),
+}
+
+/// Whether a node exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeState {
+    Alive,
+    Deleted,
+}
+
+/// A node.
+#[derive(Debug)]
+pub(crate) struct PubSubNode {
+    /// The address from which events come.
+    service: Jid,
+    name: String,
+    creator: Jid,
+    /// Milliseconds since 1970.
+    created: u64,
+    config: PubSubNodeConfig,
+    affiliations: BTreeMap<Jid, NodeAffiliation>,
+    special: Vec<NodeSubscription>,
+    items: ItemIndex,
+    /// The last item with its payload, also of a node that keeps no items.
+    last: Option<PubSubItem>,
+    /// Where the deleted node has moved.
+    redirect: Option<String>,
+    state: NodeState,
+}
+
+impl<'a> NodeCtx<'a> {
+    pub(crate) fn new(now: u64, new_id: &'a dyn Fn() -> String, limits: &'a PubSubLimits) -> NodeCtx<'a> {
+        NodeCtx { now, new_id, limits, changes: Vec::new(), notices: Vec::new(), rechecks_subscribers: false }
+    }
+}
+
+impl Requester<'_> {
+    /// The bare address.
+    fn user(&self) -> JidRef<'_> {
+        self.jid.bare()
+    }
+}
+
+impl PubSubAnswer {
+    /// An answer without content.
+    fn empty() -> PubSubAnswer {
+        PubSubAnswer::Payload(Vec::new())
+    }
+
+    /// `<pubsub/>` with this content.
+    fn pubsub(ns: Ns, write: impl FnOnce(&mut Writer<'_>)) -> PubSubAnswer {
+        let mut out = Vec::with_capacity(512);
+        let mut w = Writer::new(&mut out);
+        w.start_ns("pubsub", ns);
+        write(&mut w);
+        w.end();
+        PubSubAnswer::Payload(out)
+    }
+}
+
+impl PubSubNode {
+    /// The node from the store, without its last item; `None` if it cannot be read.
+    pub(crate) fn restore(
+        service: Jid,
+        name: String,
+        stored: StoredPubSubNode,
+        limits: &PubSubLimits,
+    ) -> Option<PubSubNode> {
+        let scope = NamespaceContext::client();
+        let tree = Tree::parse(&stored.record.config, &scope, &STANZA_LIMITS).ok()?;
+        let form = DataForm::read(tree.root()).ok()?;
+        let mut affiliations = BTreeMap::new();
+        for (jid, number) in stored.affiliations {
+            affiliations.insert(jid, NodeAffiliation::from_number(number)?);
+        }
+        Some(PubSubNode {
+            service,
+            name,
+            creator: stored.record.creator,
+            created: stored.record.created,
+            config: PubSubNodeConfig::restore(&form, limits)?,
+            affiliations,
+            special: stored.special.into_iter().map(NodeSubscription::restore).collect::<Option<_>>()?,
+            items: ItemIndex::new(stored.items),
+            last: None,
+            redirect: form.value(REDIRECT).map(str::to_owned),
+            state: NodeState::Alive,
+        })
+    }
+
+    /// The fields of a stored configuration and their values, for display.
+    pub(crate) fn stored_config(config: &[u8]) -> Option<Vec<(String, String)>> {
+        let scope = NamespaceContext::client();
+        let tree = Tree::parse(config, &scope, &STANZA_LIMITS).ok()?;
+        let form = DataForm::read(tree.root()).ok()?;
+        let fields = form.fields.iter().filter(|field| field.var != FORM_TYPE);
+        Some(fields.map(|field| (field.var.clone(), field.values.join(", "))).collect())
+    }
+
+    /// The number of the last item in the store.
+    pub(crate) fn last_seq(&self) -> Option<u64> {
+        self.items.last().map(|head| head.seq)
+    }
+
+    /// Whether the last item must be read from the store, because a later one was removed.
+    pub(crate) fn lacks_last(&self) -> bool {
+        let is_missing = |seq| self.last.as_ref().is_none_or(|last| last.head.seq != seq);
+        self.config.persist_items && self.last_seq().is_some_and(is_missing)
+    }
+
+    /// The last item from the store.
+    pub(crate) fn set_last(&mut self, item: Option<PubSubItem>) {
+        self.last = item;
+    }
+
+    /// Number of its items, special subscriptions and affiliations, which are in memory.
+    pub(crate) fn entry_count(&self) -> usize {
+        self.items.len() + self.special.len() + self.affiliations.len()
+    }
+
+    /// Whether it exists.
+    pub(crate) fn state(&self) -> NodeState {
+        self.state
+    }
+
+    /// Its configuration.
+    pub(crate) fn config(&self) -> &PubSubNodeConfig {
+        &self.config
+    }
+
+    /// Its owners.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = &Jid> {
+        self.affiliations.iter().filter(|(_, one)| **one == NodeAffiliation::Owner).map(|(jid, _)| jid)
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// The error for the requester.
+    pub(crate) fn handle(
+        &mut self,
+        ctx: &mut NodeCtx<'_>,
+        requester: &Requester<'_>,
+        request: NodeRequest,
+    ) -> Result<PubSubAnswer, StanzaError> {
+        if let Some(uri) = &self.redirect {
+            return self.handle_moved(ctx, requester, request, &uri.clone());
+        }
+        self.expire(ctx);
+        if request.is_of_owner() && self.affiliation(requester) != NodeAffiliation::Owner {
+            return Err(forbidden());
+        }
+        match request {
+            NodeRequest::Create { .. } => Err(StanzaCondition::Conflict.into()),
+            NodeRequest::Subscribe { jid, options } => self.subscribe(ctx, requester, jid, options.as_ref()),
+            NodeRequest::Unsubscribe(key) => self.unsubscribe(ctx, requester, &key),
+            NodeRequest::GetOptions(key) => self.subscription_options(requester, &key),
+            NodeRequest::SetOptions(key, form) => self.set_subscription_options(ctx, requester, &key, &form),
+            NodeRequest::DefaultOptions => Ok(options::default_options(Some(&self.name))),
+            NodeRequest::Items(query) => self.retrieve(ctx, requester, &query),
+            NodeRequest::Publish { items, options } => self.publish(ctx, requester, items, options.as_ref()),
+            NodeRequest::Retract { ids, notify } => self.retract(ctx, requester, &ids, notify),
+            NodeRequest::OwnSubscriptions => Ok(self.own_subscriptions(requester)),
+            NodeRequest::OwnAffiliation => Ok(self.own_affiliation(requester)),
+            NodeRequest::GetConfig => Ok(self.config_form()),
+            NodeRequest::SetConfig(form) => self.configure(ctx, &form),
+            NodeRequest::Delete { redirect } => Ok(self.delete(ctx, redirect)),
+            NodeRequest::Purge => self.purge(ctx),
+            NodeRequest::ListSubscriptions(rsm) => self.list_subscriptions(ctx, rsm),
+            NodeRequest::ModifySubscriptions(changes) => self.modify_subscriptions(ctx, changes),
+            NodeRequest::ListAffiliations => Ok(self.list_affiliations()),
+            NodeRequest::ModifyAffiliations(changes) => self.modify_affiliations(ctx, changes),
+            NodeRequest::Info => self.info(requester),
+            NodeRequest::DiscoItems(rsm) => self.disco_items(ctx, requester, rsm),
+        }
+    }
+
+    /// The affiliation of the requester; administrators of the server own every node.
+    fn affiliation(&self, requester: &Requester<'_>) -> NodeAffiliation {
+        if requester.is_admin { NodeAffiliation::Owner } else { self.affiliation_of(requester.user()) }
+    }
+
+    fn affiliation_of(&self, user: JidRef<'_>) -> NodeAffiliation {
+        self.affiliations.get(user.bare().as_str()).copied().unwrap_or(NodeAffiliation::None)
+    }
+
+    /// Removes what has expired: items, and subscriptions with a lease.
+    pub(crate) fn expire(&mut self, ctx: &mut NodeCtx<'_>) {
+        if let Some(age) = self.config.expiry_millis() {
+            let until = ctx.now.saturating_sub(age);
+            for id in self.items.published_before(until) {
+                self.remove_item(ctx, &id);
+            }
+            if self.last.as_ref().is_some_and(|last| last.head.published < until) {
+                self.last = None;
+            }
+        }
+        let has_ended = |one: &NodeSubscription| match one.options.expiry {
+            SubscriptionExpiry::At(end) => end <= ctx.now,
+            _ => false,
+        };
+        let ended: Vec<NodeSubscription> =
+            self.special.iter().filter(|one| has_ended(one)).cloned().collect();
+        for one in ended {
+            self.remove_special(ctx, &one.jid, &one.subid);
+            self.notify_subscription(ctx, &one.jid, "none", Some(&one.subid));
+        }
+    }
+}
+
+impl NodeRequest {
+    /// Whether only an owner may send it.
+    fn is_of_owner(&self) -> bool {
+        matches!(
+            self,
+            NodeRequest::GetConfig
+                | NodeRequest::SetConfig(_)
+                | NodeRequest::Delete { .. }
+                | NodeRequest::Purge
+                | NodeRequest::ListSubscriptions(_)
+                | NodeRequest::ModifySubscriptions(_)
+                | NodeRequest::ListAffiliations
+                | NodeRequest::ModifyAffiliations(_)
+        )
+    }
+}

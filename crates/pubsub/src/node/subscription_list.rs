@@ -1,0 +1,186 @@
+//! Lists of subscriptions, and their changes by owners: XEP-0060 1.30.0, sections 5.6 and 8.8.
+
+use jid::Jid;
+use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
+use stanza::{ErrorType, StanzaCondition, StanzaError};
+use store::PubSubChange;
+use xml::{Ns, Writer};
+
+use super::subscribing::write_subscription;
+use super::{NodeCtx, PubSubAnswer, PubSubNode, Requester};
+use crate::pubsub_error::not_found;
+use crate::request::SubscriptionChange;
+use crate::subscription::{NodeSubscription, SubscriptionOptions, SubscriptionState};
+
+/// Plain subscriptions of a page.
+const MAX_PAGE: u32 = 1000;
+
+/// The list of an owner without plain subscriptions, which follow the special ones.
+#[derive(Debug)]
+pub(crate) struct SubscribersAnswer {
+    /// The plain subscription before the page.
+    pub(crate) after: Option<Jid>,
+    /// Plain subscriptions of the page.
+    pub(crate) limit: u32,
+    special: Vec<NodeSubscription>,
+    is_page: bool,
+}
+
+impl PubSubNode {
+    /// Section 5.6, of one node.
+    pub(super) fn own_subscriptions(&self, requester: &Requester<'_>) -> PubSubAnswer {
+        let user = requester.user();
+        PubSubAnswer::pubsub(Ns::Pubsub, |w| {
+            w.start("subscriptions").attr("node", &self.name);
+            if requester.has_plain_subscription {
+                write_subscription(w, Some(&self.name), &user.to_jid(), "subscribed", None);
+            }
+            for one in self.special.iter().filter(|one| one.is_of(user)) {
+                let subid = one.is_approved().then_some(&*one.subid);
+                write_subscription(w, Some(&self.name), &one.jid, one.state.as_str(), subid);
+            }
+            w.end();
+        })
+    }
+
+    pub(super) fn list_subscriptions(
+        &self,
+        ctx: &NodeCtx<'_>,
+        rsm: Option<RsmRequest>,
+    ) -> Result<PubSubAnswer, StanzaError> {
+        let after = match rsm.as_ref().map(|rsm| &rsm.position) {
+            None | Some(PagePosition::First) => None,
+            Some(PagePosition::After(id)) => Some(Jid::parse(id).map_err(|_| not_found())?),
+            Some(_) => return Err(StanzaCondition::FeatureNotImplemented.into()),
+        };
+        let limit = rsm.as_ref().map_or(MAX_PAGE, |rsm| rsm.page_size(MAX_PAGE));
+        // All of them are on the first page: their number is limited.
+        let is_first = after.is_none() && ctx.limits.special_subscriptions > 0;
+        let special = self.special.iter().filter(|one| is_first && one.is_approved()).cloned().collect();
+        Ok(PubSubAnswer::Subscribers(SubscribersAnswer { after, limit, special, is_page: rsm.is_some() }))
+    }
+
+    /// Writes the answer with the plain subscribers that were found, of `count`.
+    pub(crate) fn write_subscribers(&self, answer: &SubscribersAnswer, plain: &[Jid], count: u64) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1024);
+        let mut w = Writer::new(&mut out);
+        w.start_ns("pubsub", Ns::PubsubOwner).start("subscriptions").attr("node", &self.name);
+        for one in &answer.special {
+            write_subscription(&mut w, None, &one.jid, one.state.as_str(), Some(&one.subid));
+        }
+        for jid in plain {
+            write_subscription(&mut w, None, jid, "subscribed", None);
+        }
+        w.end();
+        if answer.is_page || (plain.len() as u64) < count {
+            let ends = plain.first().zip(plain.last());
+            let ends = ends.map(|(first, last)| (first.as_str(), last.as_str()));
+            RsmResponse { first_and_last: ends, index: None, count: Some(count) }.write(&mut w);
+        }
+        w.end();
+        out
+    }
+
+    /// Section 8.8.2: what is possible is changed, the rest is in the error. Whether an entity has a plain subscription does not
+    /// matter here: it is added or removed in either case.
+    pub(super) fn modify_subscriptions(
+        &mut self,
+        ctx: &mut NodeCtx<'_>,
+        changes: Vec<SubscriptionChange>,
+    ) -> Result<PubSubAnswer, StanzaError> {
+        let mut failed = Vec::new();
+        for change in changes {
+            let done = match change.subscription.as_deref() {
+                None => true,
+                Some("none") => self.remove_subscriptions(ctx, &change),
+                Some("subscribed") => self.add_subscription(ctx, &change),
+                Some(_) => false,
+            };
+            if !done {
+                failed.push(change);
+            }
+        }
+        if failed.is_empty() {
+            return Ok(PubSubAnswer::empty());
+        }
+        let error = StanzaError::new(StanzaCondition::NotAcceptable).kind(ErrorType::Modify);
+        Err(error.payload(|w| {
+            w.start_ns("pubsub", Ns::PubsubOwner).start("subscriptions").attr("node", &self.name);
+            for change in &failed {
+                let one = self.special_of(change).next();
+                let (state, subid) =
+                    one.map_or(("none", None), |one| (one.state.as_str(), Some(&*one.subid)));
+                write_subscription(w, None, &change.jid, state, subid);
+            }
+            w.end().end();
+        }))
+    }
+
+    fn special_of(&self, change: &SubscriptionChange) -> impl Iterator<Item = &NodeSubscription> {
+        let of_jid = self.special.iter().filter(|one| one.jid == change.jid);
+        of_jid.filter(|one| change.subid.as_ref().is_none_or(|subid| **subid == *one.subid))
+    }
+
+    fn remove_subscriptions(&mut self, ctx: &mut NodeCtx<'_>, change: &SubscriptionChange) -> bool {
+        let special: Vec<NodeSubscription> = self.special_of(change).cloned().collect();
+        if special.is_empty() && (change.subid.is_some() || !change.jid.is_bare()) {
+            return false;
+        }
+        if change.subid.is_none() && change.jid.is_bare() {
+            ctx.changes.push(PubSubChange::Unsubscribe(change.jid.clone()));
+            if special.is_empty() {
+                self.notify_subscription(ctx, &change.jid, "none", None);
+            }
+        }
+        for one in special {
+            self.remove_special(ctx, &one.jid, &one.subid);
+            self.notify_subscription(ctx, &one.jid, "none", Some(&one.subid));
+        }
+        true
+    }
+
+    fn add_subscription(&mut self, ctx: &mut NodeCtx<'_>, change: &SubscriptionChange) -> bool {
+        let special: Vec<NodeSubscription> = self.special_of(change).cloned().collect();
+        if !special.is_empty() {
+            for pending in special.into_iter().filter(|one| !one.is_approved()) {
+                self.accept_pending(ctx, pending);
+            }
+            return true;
+        }
+        if change.subid.is_some() || !self.may_stay_subscribed(change.jid.as_ref()) {
+            return false;
+        }
+        if change.jid.is_bare() {
+            ctx.changes.push(PubSubChange::Subscribe(change.jid.clone()));
+            self.notify_subscription(ctx, &change.jid, "subscribed", None);
+            return true;
+        }
+        if self.check_special_capacity(ctx, 1).is_err() {
+            return false;
+        }
+        let subid: Box<str> = (ctx.new_id)().into();
+        let one = NodeSubscription {
+            jid: change.jid.clone(),
+            subid: subid.clone(),
+            state: SubscriptionState::Subscribed,
+            options: SubscriptionOptions::default(),
+        };
+        self.put_special(ctx, one);
+        self.notify_subscription(ctx, &change.jid, "subscribed", Some(&subid));
+        true
+    }
+
+    /// Removes subscribers that may not stay after a change of the configuration, and tells them: those of a list of plain ones,
+    /// or the special ones.
+    pub(crate) fn remove_excluded(&mut self, ctx: &mut NodeCtx<'_>, plain: &[Jid]) {
+        for jid in plain.iter().filter(|jid| !self.may_stay_subscribed(jid.as_ref())) {
+            ctx.changes.push(PubSubChange::Unsubscribe(jid.clone()));
+            self.notify_subscription(ctx, jid, "none", None);
+        }
+        let excluded = self.special.iter().filter(|one| !self.may_stay_subscribed(one.jid.as_ref()));
+        for one in excluded.cloned().collect::<Vec<_>>() {
+            self.remove_special(ctx, &one.jid, &one.subid);
+            self.notify_subscription(ctx, &one.jid, "none", Some(&one.subid));
+        }
+    }
+}

@@ -1,0 +1,501 @@
+//! The task of one node: it owns the node, reads it from the store, handles its inputs in order, and sends their notices before
+//! the next one.
+//!
+//! A node that does not exist has a task only while a request for it is handled. Changes are stored in the background
+//! (`write_queue.rs`); an answer is sent when they are.
+
+use std::sync::Arc;
+
+use base::spawn::BoxFuture;
+use jid::Jid;
+use queues::answer_channel::AnswerSender;
+use queues::serial_task::SerialState;
+use stanza::{StanzaCondition, StanzaError};
+use store::{PubSubChange, StoreError, StoreErrorKind};
+use throng_core::Node;
+use throng_core::iq::IqAnswer;
+use throng_core::server_error::store_error;
+
+use crate::delivery::Delivery;
+use crate::node::{NodeCtx, NodeState, PubSubAnswer, PubSubNode};
+use crate::node_directory::is_owned_elsewhere;
+use crate::plain_subscriptions::{PAGE, PlainSubscriptions};
+use crate::pubsub_error::{forbidden, not_found};
+use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared, UserChange};
+use crate::request::NodeRequest;
+use crate::requester_facts::{RequesterFacts, requester};
+use crate::subscriber_cache::SubscriberCache;
+use crate::write_queue::{AfterWrite, WriteQueue};
+
+/// Items and subscriptions that count as one node in memory.
+const ENTRIES_OF_WEIGHT: usize = 100;
+
+/// The state of a node's task.
+pub(crate) struct NodeTask {
+    pub(crate) key: Jid,
+    pub(crate) shared: Arc<PubSubShared>,
+    pub(crate) node: Option<PubSubNode>,
+    /// The store was asked.
+    pub(crate) is_loaded: bool,
+    /// It stays in memory without inputs.
+    is_kept: bool,
+    pub(crate) subscribers: SubscriberCache,
+    pub(crate) writes: WriteQueue,
+}
+
+impl NodeTask {
+    pub(crate) fn new(key: &Jid, shared: Arc<PubSubShared>) -> NodeTask {
+        let most = shared.options().cached_subscribers;
+        let (of_task, tasks) = (key.clone(), shared.tasks_later());
+        let wake = move |node: &Arc<Node>| {
+            let Some(tasks) = tasks.upgrade() else { return };
+            let message = NodeMessage { node: node.clone(), input: NodeInput::Drop };
+            // With a full mailbox it is awake anyway.
+            let _ = tasks.try_send(&node.spawner, &of_task, message, 64);
+        };
+        NodeTask {
+            writes: WriteQueue::new(key.clone(), Arc::new(wake)),
+            key: key.clone(),
+            shared,
+            node: None,
+            is_loaded: false,
+            is_kept: false,
+            subscribers: SubscriberCache::new(most),
+        }
+    }
+
+    fn service(&self) -> Jid {
+        self.key.bare().to_jid()
+    }
+
+    fn name(&self) -> String {
+        self.key.resource().unwrap_or_default().to_owned()
+    }
+
+    /// What the node counts among those in memory: one, and one for each hundred of what it has.
+    fn weight(&self) -> usize {
+        let entries = self.node.as_ref().map_or(0, PubSubNode::entry_count) + self.subscribers.len();
+        1 + entries / ENTRIES_OF_WEIGHT
+    }
+
+    /// Whether the task must wait until its changes are stored.
+    pub(crate) fn must_flush(&self) -> bool {
+        self.writes.is_full() || self.subscribers.is_full()
+    }
+
+    /// Reads the node from the store.
+    async fn load(&mut self, node: &Arc<Node>) -> Result<(), StoreError> {
+        let store = &node.stores.pubsub;
+        let options = self.shared.options();
+        (self.node, self.subscribers) = (None, SubscriberCache::new(options.cached_subscribers));
+        if let Some(stored) = store.load(self.key.as_ref()).await? {
+            let corrupt = || StoreError::new(StoreErrorKind::Corrupt, "a stored node cannot be read");
+            let restored = PubSubNode::restore(self.service(), self.name(), stored, &options.limits);
+            let restored = restored.ok_or_else(corrupt)?;
+            self.node = Some(restored);
+            self.read_last(node).await?;
+            let first = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), None, PAGE).await?;
+            if first.len() < PAGE as usize {
+                self.subscribers.set(first);
+            }
+        }
+        self.is_loaded = true;
+        Ok(())
+    }
+
+    /// Reads the last item, if it is not in memory.
+    async fn read_last(&mut self, node: &Arc<Node>) -> Result<(), StoreError> {
+        let Some(one) = self.node.as_mut().filter(|one| one.lacks_last()) else { return Ok(()) };
+        let Some(seq) = one.last_seq() else { return Ok(()) };
+        one.set_last(node.stores.pubsub.items(self.key.as_ref(), vec![seq]).await?.pop());
+        Ok(())
+    }
+
+    /// Refuses an input, since the node could not be read.
+    fn refuse(input: NodeInput, error: StanzaError) {
+        match input {
+            NodeInput::Request { reply, .. }
+            | NodeInput::Command { reply, .. }
+            | NodeInput::AskAgain { reply, .. } => reply.send(Err(error)),
+            _ => {}
+        }
+    }
+
+    /// A node that a request creates (sections 7.1.4 and 8.1).
+    fn create(
+        &self,
+        node: &Arc<Node>,
+        ctx: &mut NodeCtx<'_>,
+        (user, facts): (&Jid, &RequesterFacts),
+        request: &NodeRequest,
+        is_operator: bool,
+    ) -> Result<(PubSubNode, Option<PubSubAnswer>), StanzaError> {
+        let options = self.shared.options();
+        let host = &self.shared.host;
+        let form = match request {
+            NodeRequest::Create { config } => Some(config.as_ref()),
+            NodeRequest::Publish { .. } if host.auto_creates(&options) => None,
+            _ => return Err(not_found()),
+        };
+        let (service, name) = (self.service(), self.name());
+        if !is_operator {
+            if !host.may_create(node, service.as_ref(), user.as_ref(), &options) {
+                return Err(forbidden());
+            }
+            let is_full = facts.created_nodes >= u64::from(options.nodes_per_user);
+            if is_full && !node.is_admin(user.bare()) {
+                let error = StanzaError::new(StanzaCondition::ResourceConstraint);
+                return Err(error.text("you have reached your maximum number of nodes"));
+            }
+        }
+        match form {
+            Some(form) => {
+                let (created, answer) = PubSubNode::create(ctx, service, name, user.clone(), form)?;
+                Ok((created, Some(answer)))
+            }
+            None => {
+                let conditions = match request {
+                    NodeRequest::Publish { options, .. } => options.as_ref(),
+                    _ => None,
+                };
+                let defaults = host.default_config(&options.limits);
+                let created =
+                    PubSubNode::auto_create(ctx, service, name, user.clone(), (defaults, conditions))?;
+                Ok((created, None))
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        node: &Arc<Node>,
+        ctx: &mut NodeCtx<'_>,
+        (user, facts): (&Jid, &RequesterFacts),
+        request: NodeRequest,
+        is_operator: bool,
+    ) -> Result<PubSubAnswer, StanzaError> {
+        let mut facts = *facts;
+        if self.node.is_none() {
+            let (created, answer) = self.create(node, ctx, (user, &facts), &request, is_operator)?;
+            self.node = Some(created);
+            self.subscribers.set_empty();
+            facts.has_room_for_subscription = true;
+            if let Some(answer) = answer {
+                return Ok(answer);
+            }
+        }
+        let Some(pubsub_node) = &mut self.node else { return Err(not_found()) };
+        let requester = requester(node, user, &facts, is_operator);
+        let is_new = ctx.changes.first().is_some_and(|change| matches!(change, PubSubChange::Put(_)));
+        let answer = pubsub_node.handle(ctx, &requester, request);
+        if answer.is_err() && is_new {
+            // A publication that is refused creates nothing.
+            self.node = None;
+            ctx.changes.clear();
+            ctx.notices.clear();
+        }
+        answer
+    }
+
+    /// Handles an input of a node that was read.
+    fn handle_loaded(
+        &mut self,
+        node: Arc<Node>,
+        input: NodeInput,
+        facts: RequesterFacts,
+    ) -> Option<BoxFuture<'_, ()>> {
+        let options = self.shared.options();
+        let new_id = || base::id::random_id().to_lowercase();
+        let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &options.limits);
+        let mut result = Ok(PubSubAnswer::Payload(Vec::new()));
+        let mut reply = None;
+        match input {
+            NodeInput::Request { request, from, reply: to } => {
+                result = self.answer(&node, &mut ctx, (&from, &facts), request, false);
+                reply = Some(to);
+            }
+            NodeInput::Command { request, user, reply: to } => {
+                result = self.answer(&node, &mut ctx, (&user, &facts), request, true);
+                reply = Some(to);
+            }
+            NodeInput::AskAgain { from, reply: to } => {
+                result = match &mut self.node {
+                    Some(one) => one.ask_again(&mut ctx, &requester(&node, &from, &facts, false)),
+                    None => Err(not_found()),
+                };
+                reply = Some(to);
+            }
+            NodeInput::Approval { approval, from } => {
+                if let Some(one) = &mut self.node {
+                    one.approve(&mut ctx, &requester(&node, &from, &facts, false), &approval);
+                }
+            }
+            NodeInput::UserChanged { user, change } => {
+                if let Some(one) = &mut self.node {
+                    let requester = requester(&node, &user, &facts, false);
+                    match change {
+                        UserChange::Available => one.user_available(&mut ctx, &requester),
+                        UserChange::Unavailable => one.user_unavailable(&mut ctx, &requester),
+                        UserChange::Removed => one.user_removed(&mut ctx, &user),
+                    }
+                }
+            }
+            NodeInput::SubscribersLost(users) => {
+                if let Some(one) = &mut self.node {
+                    one.subscribers_lost(&mut ctx, &users);
+                }
+            }
+            NodeInput::Drop => self.is_kept = false,
+        }
+        let NodeCtx { changes, notices, rechecks_subscribers, .. } = ctx;
+        if self.writes.is_idle() {
+            self.subscribers.forget_recent();
+        }
+        let delivery = Delivery::new(&self.key, &self.shared, &node, notices);
+        let is_for_all = delivery.is_for_all();
+        // The recipients of a notice of deletion are those before it.
+        let known = if is_for_all { self.subscribers.list() } else { Some(Arc::from([])) };
+        self.subscribers.apply(&changes);
+        if self.node.as_ref().is_some_and(|one| one.state() == NodeState::Deleted) {
+            self.node = None;
+        }
+        if rechecks_subscribers {
+            self.writes.push(&node, changes, AfterWrite::Nothing);
+            return Some(Box::pin(async move {
+                self.deliver(&node, delivery, known).await;
+                self.recheck_subscribers(&node).await;
+                self.finish(&node, Vec::new(), reply, result).await;
+            }));
+        }
+        let Some(known) = known else {
+            // They are read before a deletion removes them.
+            return Some(Box::pin(async move {
+                self.deliver(&node, delivery, None).await;
+                self.finish(&node, changes, reply, result).await;
+            }));
+        };
+        let rest = delivery.perform_to(&known);
+        if rest.is_none() && !needs_store(&result) {
+            self.send_answer(&node, changes, reply, result);
+            return None;
+        }
+        Some(Box::pin(async move {
+            if let Some(rest) = rest {
+                rest.await;
+            }
+            self.finish(&node, changes, reply, result).await;
+        }))
+    }
+
+    /// Sends notices to the subscribers; of a node with too many, page by page.
+    async fn deliver(&mut self, node: &Arc<Node>, delivery: Delivery, known: Option<Arc<[Jid]>>) {
+        if let Some(known) = known {
+            if let Some(rest) = delivery.perform_to(&known) {
+                rest.await;
+            }
+            return;
+        }
+        self.writes.flush(node).await;
+        let mut after = None;
+        let mut collected: Option<Vec<Jid>> = Some(Vec::new());
+        loop {
+            let page = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), after, PAGE).await;
+            let page = match page {
+                Ok(page) => page,
+                Err(error) => {
+                    tracing::error!(node = %self.key, %error, "subscribers could not be read");
+                    return;
+                }
+            };
+            let is_last = page.len() < PAGE as usize;
+            after = page.last().cloned();
+            if let Some(all) = &mut collected {
+                all.extend(page.iter().cloned());
+                if !self.subscribers.has_room(all.len()) {
+                    collected = None;
+                }
+            }
+            let page: Arc<[Jid]> = page.into();
+            if let Some(wait) = delivery.perform_page(&page, is_last) {
+                wait.await;
+            }
+            if is_last {
+                break;
+            }
+        }
+        if let Some(all) = collected {
+            self.subscribers.set(all);
+        }
+    }
+
+    /// Removes subscribers that may not stay after a change of the configuration.
+    async fn recheck_subscribers(&mut self, node: &Arc<Node>) {
+        self.writes.flush(node).await;
+        let options = self.shared.options();
+        let new_id = || base::id::random_id().to_lowercase();
+        // The page after a subscriber that is removed would be empty: the changes wait for the end of the list.
+        let (mut after, mut removed) = (None, Vec::new());
+        loop {
+            let page = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), after, PAGE).await;
+            let (Ok(page), Some(one)) = (page, self.node.as_mut()) else { return };
+            let (changes, notices) = {
+                let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &options.limits);
+                one.remove_excluded(&mut ctx, &page);
+                (ctx.changes, ctx.notices)
+            };
+            self.subscribers.apply(&changes);
+            if let Some(rest) =
+                Delivery::new(&self.key, &self.shared, node, notices).perform_to(&Arc::from([]))
+            {
+                rest.await;
+            }
+            after = page.last().cloned();
+            removed.extend(changes);
+            if page.len() < PAGE as usize {
+                break;
+            }
+        }
+        while !removed.is_empty() {
+            let rest = removed.split_off(removed.len().min(PAGE as usize));
+            self.writes.push(node, std::mem::replace(&mut removed, rest), AfterWrite::Nothing);
+            self.writes.flush(node).await;
+        }
+    }
+
+    /// Stores changes; reads what the answer needs, and sends it.
+    async fn finish(
+        &mut self,
+        node: &Arc<Node>,
+        changes: Vec<PubSubChange>,
+        reply: Option<AnswerSender<IqAnswer>>,
+        result: Result<PubSubAnswer, StanzaError>,
+    ) {
+        if !needs_store(&result) {
+            return self.send_answer(node, changes, reply, result);
+        }
+        if !changes.is_empty() {
+            self.writes.push(node, changes, AfterWrite::Nothing);
+        }
+        self.writes.flush(node).await;
+        let answer = match result {
+            Ok(answer) => self.read_answer(node, answer).await.map_err(store_error),
+            Err(error) => Err(error),
+        };
+        if let Some(reply) = reply {
+            reply.send(answer);
+        }
+    }
+
+    fn send_answer(
+        &self,
+        node: &Arc<Node>,
+        changes: Vec<PubSubChange>,
+        reply: Option<AnswerSender<IqAnswer>>,
+        result: Result<PubSubAnswer, StanzaError>,
+    ) {
+        let answer: IqAnswer = result.map(|answer| match answer {
+            PubSubAnswer::Payload(payload) => payload,
+            _ => Vec::new(),
+        });
+        match reply {
+            // An answer that depends on nothing does not wait.
+            Some(reply) if changes.is_empty() && self.writes.is_idle() => reply.send(answer),
+            Some(reply) => self.writes.push(node, changes, AfterWrite::Answer(reply, answer)),
+            None if changes.is_empty() => {}
+            None => self.writes.push(node, changes, AfterWrite::Nothing),
+        }
+    }
+
+    async fn read_answer(&self, node: &Arc<Node>, answer: PubSubAnswer) -> Result<Vec<u8>, StoreError> {
+        let Some(one) = &self.node else { return Ok(Vec::new()) };
+        let plain = PlainSubscriptions(&node.stores);
+        let key = self.key.as_ref();
+        match answer {
+            PubSubAnswer::Payload(payload) => Ok(payload),
+            PubSubAnswer::Items(items) => {
+                let found = match items.seqs.is_empty() {
+                    true => Vec::new(),
+                    false => node.stores.pubsub.items(key, items.seqs.clone()).await?,
+                };
+                Ok(one.write_items(&items, &found))
+            }
+            PubSubAnswer::Subscribers(list) => {
+                let found = plain.subscribers(key, list.after.clone(), list.limit).await?;
+                let count = plain.count(key).await?;
+                Ok(one.write_subscribers(&list, &found, count))
+            }
+            PubSubAnswer::Info(info) => {
+                let count = plain.count(key).await?;
+                Ok(one.write_info(info, count))
+            }
+        }
+    }
+}
+
+/// Whether an answer needs what only the store has.
+fn needs_store(result: &Result<PubSubAnswer, StanzaError>) -> bool {
+    matches!(result, Ok(PubSubAnswer::Items(_) | PubSubAnswer::Subscribers(_) | PubSubAnswer::Info(_)))
+}
+
+impl SerialState for NodeTask {
+    type Message = NodeMessage;
+
+    fn handle(&mut self, message: NodeMessage) -> Option<BoxFuture<'_, ()>> {
+        let NodeMessage { node, input } = message;
+        if matches!(input, NodeInput::Drop) {
+            self.is_kept = false;
+            self.shared.directory.remove(&self.key);
+            return None;
+        }
+        self.is_loaded &= !self.writes.take_failure();
+        let most = self.shared.options().cached_nodes;
+        self.is_kept = !is_owned_elsewhere(&node, &self.key)
+            && self.shared.directory.touch(&self.key, node.seconds(), self.weight(), most);
+        if self.is_ready(&input) {
+            let facts = self.known_facts(&input);
+            return self.handle_loaded(node, input, facts);
+        }
+        Some(Box::pin(async move {
+            if self.must_flush() {
+                self.writes.flush(&node).await;
+                self.subscribers.forget_recent();
+                self.is_loaded &= !self.writes.take_failure();
+            }
+            let loaded = match self.is_loaded {
+                true => {
+                    if self.node.as_ref().is_some_and(PubSubNode::lacks_last) {
+                        self.writes.flush(&node).await;
+                    }
+                    self.read_last(&node).await
+                }
+                false => {
+                    self.writes.flush(&node).await;
+                    self.load(&node).await
+                }
+            };
+            let facts = match loaded {
+                Ok(()) => self.facts(&node, &input).await,
+                Err(error) => Err(error),
+            };
+            match facts {
+                Ok(facts) => {
+                    if let Some(rest) = self.handle_loaded(node, input, facts) {
+                        rest.await;
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(node = %self.key, %error, "a node could not be read");
+                    Self::refuse(input, store_error(error));
+                }
+            }
+        }))
+    }
+
+    fn is_idle(&self) -> bool {
+        let is_idle = (self.node.is_none() || !self.is_kept) && self.writes.can_end();
+        if is_idle {
+            self.shared.directory.remove(&self.key);
+        }
+        is_idle
+    }
+}

@@ -1,0 +1,136 @@
+//! What differs between nodes of a service and nodes of an account (XEP-0163): who may create them, and what their owners know
+//! about a user.
+
+use std::sync::Arc;
+
+use base::BoxFuture;
+use jid::{Jid, JidRef};
+use store::{StoreError, StoreErrorKind, Subscription};
+use throng_core::Node;
+use throng_core::session::flags;
+
+use crate::node_config::PubSubNodeConfig;
+use crate::options::{NodeCreationAccess, PubSubLimits, PubSubOptions};
+
+/// What the owners of a node know about a user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Relation {
+    /// The user may see the presence of one of them.
+    pub(crate) sees_presence: bool,
+    /// The user is in one of the groups, in the roster of one of them.
+    pub(crate) is_in_group: bool,
+}
+
+/// Where nodes are.
+pub(crate) trait PubSubHost: Send + Sync + 'static {
+    /// Whether a user may create a node at this address.
+    fn may_create(
+        &self,
+        node: &Arc<Node>,
+        service: JidRef<'_>,
+        user: JidRef<'_>,
+        options: &PubSubOptions,
+    ) -> bool;
+
+    /// Whether a publication creates a node that does not exist (section 7.1.4).
+    fn auto_creates(&self, options: &PubSubOptions) -> bool;
+
+    /// The configuration of a node that a publication creates.
+    fn default_config(&self, limits: &PubSubLimits) -> PubSubNodeConfig {
+        PubSubNodeConfig::new(limits)
+    }
+
+    /// What the owners of a node know about a user.
+    fn relation(
+        &self,
+        node: &Arc<Node>,
+        owners: Vec<Jid>,
+        user: Jid,
+        groups: Vec<String>,
+    ) -> BoxFuture<'static, Result<Relation, StoreError>>;
+
+    /// Who receives events without a subscription.
+    fn implicit_recipients(&self, _node: &Arc<Node>, _service: JidRef<'_>, _name: &str) -> Vec<Jid> {
+        Vec::new()
+    }
+}
+
+/// A service with an address of its own.
+#[derive(Debug)]
+pub(crate) struct ServiceHost {
+    /// The domain of accounts.
+    pub(crate) domain: String,
+}
+
+/// Owners whose rosters are read for one request.
+const MAX_OWNERS: usize = 8;
+
+impl PubSubHost for ServiceHost {
+    fn may_create(&self, node: &Arc<Node>, _: JidRef<'_>, user: JidRef<'_>, options: &PubSubOptions) -> bool {
+        if node.is_admin(user) {
+            return true;
+        }
+        match options.creation {
+            NodeCreationAccess::All => true,
+            NodeCreationAccess::Admins => false,
+            NodeCreationAccess::Users => user.domain() == self.domain && !is_anonymous(node, user),
+        }
+    }
+
+    fn auto_creates(&self, options: &PubSubOptions) -> bool {
+        options.auto_create
+    }
+
+    fn relation(
+        &self,
+        node: &Arc<Node>,
+        owners: Vec<Jid>,
+        user: Jid,
+        groups: Vec<String>,
+    ) -> BoxFuture<'static, Result<Relation, StoreError>> {
+        let node = node.clone();
+        Box::pin(async move {
+            let mut relation = Relation::default();
+            let local = owners.into_iter().filter(|owner| node.host(owner.domain()).is_some());
+            for owner in local.take(MAX_OWNERS) {
+                if relation.sees_presence && (groups.is_empty() || relation.is_in_group) {
+                    break;
+                }
+                read_relation(&node, &owner, &user, &groups, &mut relation).await?;
+            }
+            Ok(relation)
+        })
+    }
+}
+
+/// Adds what one owner's roster has about a user.
+async fn read_relation(
+    node: &Arc<Node>,
+    owner: &Jid,
+    user: &Jid,
+    groups: &[String],
+    relation: &mut Relation,
+) -> Result<(), StoreError> {
+    let roster = &node.stores.roster;
+    let subscription = roster.subscription(owner.as_ref(), user.bare()).await?;
+    relation.sees_presence |= subscription.contains(Subscription::FROM);
+    if groups.is_empty() {
+        return Ok(());
+    }
+    // Without an account there is no roster.
+    let Some(owner) = node.stores.addresses.find(owner).await? else { return Ok(()) };
+    let entry = match roster.entry(owner, &user.bare().to_jid()).await {
+        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(()),
+        entry => entry?,
+    };
+    let of_user = entry.item.map(|item| item.groups).unwrap_or_default();
+    relation.is_in_group |= of_user.iter().any(|group| groups.contains(group));
+    Ok(())
+}
+
+/// Whether a user has no account. A session on another node is one of an account, too: anonymous users are on the node of
+/// their nodes only if that is the only one.
+pub(crate) fn is_anonymous(node: &Node, user: JidRef<'_>) -> bool {
+    let session = || node.routing_table.find(user.bare())?.session(user.resource()?);
+    session().is_some_and(|session| session.flags.has(flags::EPHEMERAL))
+}

@@ -1,0 +1,121 @@
+//! What the tasks of a domain's nodes share, and their inputs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use base::lock::LeafRwLock;
+use jid::Jid;
+use queues::answer_channel::AnswerSender;
+use queues::serial_task::SerialTasks;
+use throng_core::Node;
+use throng_core::iq::IqAnswer;
+
+use crate::node_directory::{NodeDirectory, NodeSweep};
+use crate::node_task::NodeTask;
+use crate::options::PubSubOptions;
+use crate::pubsub_host::PubSubHost;
+use crate::request::{Approval, NodeRequest};
+
+/// The tasks of a domain's nodes, by address: the service, with the node's name as resource.
+pub(crate) type NodeTasks = SerialTasks<Jid, NodeTask>;
+
+/// What the tasks of a domain share.
+pub(crate) struct PubSubShared {
+    pub(crate) host: Box<dyn PubSubHost>,
+    options: LeafRwLock<Arc<PubSubOptions>>,
+    pub(crate) directory: NodeDirectory,
+    tasks: OnceLock<Weak<NodeTasks>>,
+    is_swept: AtomicBool,
+}
+
+/// An input of a node.
+pub(crate) struct NodeMessage {
+    pub(crate) node: Arc<Node>,
+    pub(crate) input: NodeInput,
+}
+
+/// What happened to a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UserChange {
+    /// A session has sent available presence to the service.
+    Available,
+    /// A session has sent unavailable presence to the service.
+    Unavailable,
+    /// The account was removed.
+    Removed,
+}
+
+impl UserChange {
+    const ALL: [(UserChange, char); 3] =
+        [(UserChange::Available, 'a'), (UserChange::Unavailable, 'u'), (UserChange::Removed, 'r')];
+
+    /// Its letter in notices to other nodes of a cluster.
+    pub(crate) fn letter(self) -> char {
+        UserChange::ALL.iter().find(|(change, _)| *change == self).map_or(' ', |(_, letter)| *letter)
+    }
+
+    /// The change with this letter.
+    pub(crate) fn from_letter(letter: char) -> Option<UserChange> {
+        UserChange::ALL.iter().find(|(_, one)| *one == letter).map(|(change, _)| *change)
+    }
+}
+
+/// What a node handles.
+pub(crate) enum NodeInput {
+    /// A request and the way of its answer.
+    Request { request: NodeRequest, from: Jid, reply: AnswerSender<IqAnswer> },
+    /// A request of an operator, on behalf of this user.
+    Command { request: NodeRequest, user: Jid, reply: AnswerSender<IqAnswer> },
+    /// An owner answers a request for approval.
+    Approval { approval: Approval, from: Jid },
+    /// An owner wants all requests for approval again (section 8.7).
+    AskAgain { from: Jid, reply: AnswerSender<IqAnswer> },
+    /// Something happened to a user who may have a subscription or an affiliation.
+    UserChanged { user: Jid, change: UserChange },
+    /// Subscribers that do not exist any more.
+    SubscribersLost(Vec<Jid>),
+    /// The node is not used, another member of the cluster owns it, or its task waits for its end.
+    Drop,
+}
+
+impl PubSubShared {
+    pub(crate) fn new(host: Box<dyn PubSubHost>, options: PubSubOptions) -> Arc<PubSubShared> {
+        Arc::new(PubSubShared {
+            host,
+            options: LeafRwLock::new(Arc::new(options)),
+            directory: NodeDirectory::default(),
+            tasks: OnceLock::new(),
+            is_swept: AtomicBool::new(false),
+        })
+    }
+
+    /// Drops nodes that are not used from now on.
+    pub(crate) fn watch(self: &Arc<Self>, node: &Arc<Node>) {
+        if !self.is_swept.load(Ordering::Relaxed) && !self.is_swept.swap(true, Ordering::Relaxed) {
+            node.extensions.get_or_default_swept::<NodeSweep>().add(self);
+        }
+    }
+
+    /// The tasks of the nodes, while they exist.
+    pub(crate) fn tasks(&self) -> Option<Arc<NodeTasks>> {
+        self.tasks.get()?.upgrade()
+    }
+
+    /// The same, for a task itself.
+    pub(crate) fn tasks_later(&self) -> Weak<NodeTasks> {
+        self.tasks.get().cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn set_tasks(&self, tasks: &Arc<NodeTasks>) {
+        let _ = self.tasks.set(Arc::downgrade(tasks));
+    }
+
+    /// The options after a reload.
+    pub(crate) fn set_options(&self, options: PubSubOptions) {
+        *self.options.write() = Arc::new(options);
+    }
+
+    pub(crate) fn options(&self) -> Arc<PubSubOptions> {
+        self.options.read().clone()
+    }
+}

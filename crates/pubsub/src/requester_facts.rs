@@ -1,0 +1,162 @@
+//! What a node must know about the sender of an input, from its own memory or from the store: its subscription, how many it
+//! has, and what the rosters of the owners say.
+
+use std::sync::Arc;
+
+use jid::Jid;
+use store::StoreError;
+use throng_core::Node;
+
+use crate::node::{PubSubNode, Requester};
+use crate::node_config::AccessModel;
+use crate::node_task::NodeTask;
+use crate::plain_subscriptions::PlainSubscriptions;
+use crate::pubsub_host::{Relation, is_anonymous};
+use crate::pubsub_shared::{NodeInput, UserChange};
+use crate::request::NodeRequest;
+
+/// What the task found out about the sender of an input.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RequesterFacts {
+    pub(crate) has_plain_subscription: bool,
+    pub(crate) relation: Relation,
+    pub(crate) has_room_for_subscription: bool,
+    pub(crate) created_nodes: u64,
+}
+
+impl NodeTask {
+    /// What must be known about the sender of an input, if it is not yet: `None` if it is.
+    pub(crate) async fn facts(
+        &mut self,
+        node: &Arc<Node>,
+        input: &NodeInput,
+    ) -> Result<RequesterFacts, StoreError> {
+        let mut facts = self.known_facts(input);
+        let (user, request) = match input {
+            NodeInput::Request { request, from, .. } => (from, Some(request)),
+            NodeInput::UserChanged { user, change: UserChange::Available } => (user, None),
+            _ => return Ok(facts),
+        };
+        let stores = node.stores.clone();
+        let options = self.shared.options();
+        if self.node.is_none() {
+            let creates = matches!(request, Some(NodeRequest::Create { .. } | NodeRequest::Publish { .. }));
+            if creates {
+                facts.created_nodes =
+                    stores.pubsub.count_created(user.bare(), options.nodes_per_user).await?;
+            }
+            return Ok(facts);
+        }
+        let subject = subject(request, user);
+        if request.is_none_or(needs_subscription) {
+            facts.has_plain_subscription = match self.subscribers.contains(subject.as_ref()) {
+                Some(known) => known,
+                None => PlainSubscriptions(&stores).contains(self.key.as_ref(), subject.as_ref()).await?,
+            };
+        }
+        if matches!(request, Some(NodeRequest::Subscribe { .. })) {
+            let most = options.subscriptions_per_user;
+            let count = PlainSubscriptions(&stores).count_of_user(subject.as_ref(), most).await?;
+            facts.has_room_for_subscription = node.is_admin(user.bare()) || count < u64::from(most);
+        }
+        if let Some((owners, groups)) = self.needs_relation(request) {
+            let relation = self.shared.host.relation(node, owners, user.bare().to_jid(), groups);
+            facts.relation = relation.await?;
+        }
+        Ok(facts)
+    }
+
+    /// What the task knows about the sender of an input without the store.
+    pub(crate) fn known_facts(&self, input: &NodeInput) -> RequesterFacts {
+        let subject = match input {
+            NodeInput::Request { request, from, .. } => subject(Some(request), from),
+            NodeInput::UserChanged { user, .. } => subject(None, user),
+            _ => return RequesterFacts::default(),
+        };
+        let has_plain_subscription = self.subscribers.contains(subject.as_ref()).unwrap_or(false);
+        RequesterFacts { has_plain_subscription, ..RequesterFacts::default() }
+    }
+
+    /// The owners and groups that a request must be compared with.
+    fn needs_relation(&self, request: Option<&NodeRequest>) -> Option<(Vec<Jid>, Vec<String>)> {
+        let node = self.node.as_ref()?;
+        let reads = matches!(
+            request?,
+            NodeRequest::Subscribe { .. } | NodeRequest::Items(_) | NodeRequest::DiscoItems(_)
+        );
+        let config = node.config();
+        let groups = match config.access_model {
+            AccessModel::Presence => Vec::new(),
+            AccessModel::Roster => config.roster_groups.clone(),
+            _ => return None,
+        };
+        reads.then(|| (node.owners().cloned().collect(), groups))
+    }
+
+    /// Whether an input can be handled without the store.
+    pub(crate) fn is_ready(&self, input: &NodeInput) -> bool {
+        let lacks_last = self.node.as_ref().is_some_and(PubSubNode::lacks_last);
+        if !self.is_loaded || lacks_last || self.must_flush() {
+            return false;
+        }
+        let (from, request) = match input {
+            NodeInput::Request { request, from, .. } => (from, Some(request)),
+            NodeInput::UserChanged { user, change: UserChange::Available } => (user, None),
+            _ => return true,
+        };
+        if self.node.is_none() {
+            return !matches!(request, Some(NodeRequest::Create { .. } | NodeRequest::Publish { .. }));
+        }
+        let is_subscribe = matches!(request, Some(NodeRequest::Subscribe { .. }));
+        let subject = subject(request, from);
+        let knows_subscription =
+            !request.is_none_or(needs_subscription) || self.subscribers.contains(subject.as_ref()).is_some();
+        !is_subscribe && knows_subscription && self.needs_relation(request).is_none()
+    }
+}
+
+/// Who an input comes from.
+pub(crate) fn requester<'a>(
+    node: &Node,
+    user: &'a Jid,
+    facts: &RequesterFacts,
+    is_operator: bool,
+) -> Requester<'a> {
+    Requester {
+        jid: user,
+        is_admin: is_operator || node.is_admin(user.bare()),
+        is_anonymous: is_anonymous(node, user.as_ref()),
+        has_plain_subscription: facts.has_plain_subscription,
+        sees_presence: facts.relation.sees_presence,
+        is_in_group: facts.relation.is_in_group,
+        may_subscribe: facts.has_room_for_subscription,
+    }
+}
+
+/// Whether a request depends on a plain subscription.
+fn needs_subscription(request: &NodeRequest) -> bool {
+    matches!(
+        request,
+        NodeRequest::Subscribe { .. }
+            | NodeRequest::Unsubscribe(_)
+            | NodeRequest::GetOptions(_)
+            | NodeRequest::SetOptions(..)
+            | NodeRequest::Items(_)
+            | NodeRequest::DiscoItems(_)
+            | NodeRequest::Publish { .. }
+            | NodeRequest::Retract { .. }
+            | NodeRequest::OwnSubscriptions
+    )
+}
+
+/// The bare address whose subscription a request is about.
+fn subject(request: Option<&NodeRequest>, from: &Jid) -> Jid {
+    let named = match request {
+        Some(NodeRequest::Subscribe { jid, .. }) => Some(jid),
+        Some(
+            NodeRequest::Unsubscribe(key) | NodeRequest::GetOptions(key) | NodeRequest::SetOptions(key, _),
+        ) => key.jid.as_ref(),
+        _ => None,
+    };
+    named.unwrap_or(from).bare().to_jid()
+}

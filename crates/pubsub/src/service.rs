@@ -1,0 +1,346 @@
+//! The service: it passes requests to the tasks of nodes, and answers those that concern all nodes: XEP-0060 1.30.0, sections
+//! 5.1, 6.4, 8.1.1 (instant nodes) and 8.3; lists are in `node_lists.rs`.
+
+use std::sync::Arc;
+
+use feature_api::disco::HostDisco;
+use jid::{Jid, JidRef};
+use queues::answer_channel::{AnswerSender, answer_channel};
+use queues::keyed_queues::KeyedQueueLimits;
+use queues::serial_task::SerialTasks;
+use stanza::payload::data_form::FormKind;
+use stanza::payload::rsm::RsmRequest;
+use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
+use store::StoreError;
+use throng_core::feature_notice::NoticeCtx;
+use throng_core::hooks::{Flow, StopReason};
+use throng_core::iq::{IqAnswer, IqFlow, IqRequest};
+use throng_core::service::ServiceCtx;
+use throng_core::{Host, Node, SharedStanza};
+use xml::Ns;
+
+use crate::get_pending::chosen_node;
+use crate::node::{PubSubAnswer, default_options};
+use crate::node_config::PubSubNodeConfig;
+use crate::node_directory::is_owned_elsewhere;
+use crate::node_lists::{list_affiliations, list_nodes, list_subscriptions};
+use crate::node_task::NodeTask;
+use crate::options::PubSubOptions;
+use crate::plain_subscriptions::PlainSubscriptions;
+use crate::pubsub_error::unsupported;
+use crate::pubsub_host::PubSubHost;
+use crate::pubsub_shared::{NodeInput, NodeMessage, NodeTasks, PubSubShared, UserChange};
+use crate::request::{Approval, NodeRequest, PubSubRequest, ServiceRequest, node_name};
+
+/// Bytes that wait for one node, and for all nodes of a domain.
+const MAILBOX_BYTES: usize = 4 << 20;
+const ALL_MAILBOXES_BYTES: usize = 256 << 20;
+/// Bytes that a message counts besides its stanza.
+const MESSAGE_BYTES: usize = 256;
+/// Nodes that are read at once for a presence.
+const MAX_PAGE: u32 = 100;
+/// The feature of services that create nodes for publications.
+const AUTO_CREATE: &str = "http://jabber.org/protocol/pubsub#auto-create";
+/// Name of the notice about a user: the letter of a change, the service, a space, and the user.
+pub(crate) const USER_NOTICE: &str = "pubsub-user";
+/// Names that are tried until one belongs to this node of the cluster.
+const NAME_ATTEMPTS: usize = 256;
+
+/// Presences that are being passed to nodes at the same time; further ones are dropped.
+const MAX_SPREADS: usize = 1_024;
+
+/// The nodes of a domain; they survive reloads.
+pub(crate) struct PubSubService {
+    pub(crate) shared: Arc<PubSubShared>,
+    tasks: Arc<NodeTasks>,
+    /// One reference for each presence that is being passed to nodes.
+    spreads: Arc<()>,
+}
+
+/// The address of a node: the service with the node's name as resource (section 4.6.1).
+///
+/// # Errors
+/// `not-acceptable`: the name is not a resource.
+pub(crate) fn node_address(service: JidRef<'_>, name: &str) -> Result<Jid, StanzaError> {
+    service.bare().with_resource(name).map_err(|_| {
+        StanzaError::new(StanzaCondition::NotAcceptable).text("the name of the node has invalid characters")
+    })
+}
+
+impl PubSubService {
+    pub(crate) fn new(host: Box<dyn PubSubHost>, options: PubSubOptions) -> PubSubService {
+        let shared = PubSubShared::new(host, options);
+        let limits = KeyedQueueLimits::without_forced_bound(MAILBOX_BYTES, ALL_MAILBOXES_BYTES);
+        let of_tasks = shared.clone();
+        let tasks =
+            SerialTasks::new("pubsub-node", limits, move |key: &Jid| NodeTask::new(key, of_tasks.clone()));
+        shared.set_tasks(&tasks);
+        PubSubService { shared, tasks, spreads: Arc::new(()) }
+    }
+
+    /// Answers a request to the service or one of its nodes.
+    pub(crate) fn handle_request(&self, request: &IqRequest<'_>, is_set: bool) -> IqFlow {
+        let Some(service) = request.service else {
+            return IqFlow::error(StanzaCondition::ServiceUnavailable);
+        };
+        self.handle_at(request, &service.jid, is_set).unwrap_or_else(IqFlow::error)
+    }
+
+    /// Answers a request to an address with nodes, which is that of a service or of an account.
+    fn handle_at(&self, request: &IqRequest<'_>, service: &Jid, is_set: bool) -> Result<IqFlow, StanzaError> {
+        self.shared.watch(request.node);
+        let tree = request.tree()?;
+        let payload = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
+        if node_name(payload)?.is_none() {
+            match payload.ns() {
+                Some(Ns::DiscoInfo) => return Ok(self.service_info(request)),
+                Some(Ns::DiscoItems) => {
+                    return list_nodes(request, service, RsmRequest::from_parent(payload)?);
+                }
+                _ => {}
+            }
+        }
+        match PubSubRequest::read(payload, is_set)? {
+            PubSubRequest::OfNode(name, of_node) => {
+                let key = node_address(service.as_ref(), &name)?;
+                Ok(self.ask_node(request, key, of_node))
+            }
+            PubSubRequest::OfService(of_service) => self.answer(request, service, of_service),
+        }
+    }
+
+    /// Information about the service itself (section 5.1).
+    fn service_info(&self, request: &IqRequest<'_>) -> IqFlow {
+        let info = request.service.and_then(|service| HostDisco::of(request.host).service(service));
+        let Some(info) = info else { return IqFlow::error(StanzaCondition::ServiceUnavailable) };
+        let auto_creates = self.shared.host.auto_creates(&self.shared.options());
+        IqFlow::result(|w| {
+            w.start_ns("query", Ns::DiscoInfo);
+            info.write(w);
+            if auto_creates {
+                w.start("feature").attr("var", AUTO_CREATE).end();
+            }
+            w.end();
+        })
+    }
+
+    /// Passes a request to the task of a node, and waits for the answer.
+    fn ask_node(&self, request: &IqRequest<'_>, key: Jid, of_node: NodeRequest) -> IqFlow {
+        let from = request.from.to_jid();
+        let size = request.bytes.len() + MESSAGE_BYTES;
+        let answer = self.send_request(request.node, &key, size, |reply| NodeInput::Request {
+            request: of_node,
+            from,
+            reply,
+        });
+        // The mailbox keeps the order of a sender's requests to the node, and is bounded.
+        IqFlow::detached(answer)
+    }
+
+    /// Sends an input that is answered; its answer.
+    pub(crate) fn send_request(
+        &self,
+        node: &Arc<Node>,
+        key: &Jid,
+        size: usize,
+        input: impl FnOnce(AnswerSender<IqAnswer>) -> NodeInput,
+    ) -> impl Future<Output = IqAnswer> + Send + 'static {
+        let (reply, answer) = answer_channel();
+        self.send(node, key, input(reply), size);
+        async move {
+            // With a full mailbox the input was dropped, and with it the sender of its answer.
+            let ended = || Err(StanzaCondition::ResourceConstraint.into());
+            answer.receive().await.unwrap_or_else(ended)
+        }
+    }
+
+    fn send(&self, node: &Arc<Node>, key: &Jid, input: NodeInput, size: usize) {
+        let _ = self.tasks.try_send(&node.spawner, key, NodeMessage { node: node.clone(), input }, size);
+    }
+
+    fn answer(
+        &self,
+        request: &IqRequest<'_>,
+        service: &Jid,
+        of_service: ServiceRequest,
+    ) -> Result<IqFlow, StanzaError> {
+        let options = self.shared.options();
+        match of_service {
+            ServiceRequest::CreateInstant { config } => {
+                self.create_instant(request, service, NodeRequest::Create { config })
+            }
+            ServiceRequest::DefaultConfig { node_type } => {
+                if node_type.is_some_and(|node_type| node_type != "leaf") {
+                    return Err(unsupported("collections"));
+                }
+                Ok(IqFlow::result(|w| {
+                    w.start_ns("pubsub", Ns::PubsubOwner).start("default");
+                    PubSubNodeConfig::new(&options.limits).form(FormKind::Form).write(w);
+                    w.end().end();
+                }))
+            }
+            ServiceRequest::DefaultOptions => match default_options(None) {
+                PubSubAnswer::Payload(payload) => Ok(IqFlow::Reply(Ok(payload))),
+                _ => Err(StanzaCondition::InternalServerError.into()),
+            },
+            ServiceRequest::Subscriptions(rsm) => list_subscriptions(request, service, rsm.as_ref()),
+            ServiceRequest::Affiliations(rsm) => list_affiliations(request, service, rsm.as_ref()),
+        }
+    }
+
+    /// Section 8.1.1. This node of the cluster must own it, since it received the request.
+    fn create_instant(
+        &self,
+        request: &IqRequest<'_>,
+        service: &Jid,
+        create: NodeRequest,
+    ) -> Result<IqFlow, StanzaError> {
+        for _ in 0..NAME_ATTEMPTS {
+            let key = node_address(service.as_ref(), &base::id::random_id().to_lowercase())?;
+            if !is_owned_elsewhere(request.node, &key) {
+                return Ok(self.ask_node(request, key, create));
+            }
+        }
+        Err(StanzaCondition::ResourceConstraint.into())
+    }
+
+    /// A message to the service: the answer of an owner to a request for approval (section 8.6).
+    pub(crate) fn handle_message(&self, ctx: &ServiceCtx<'_>) -> Flow {
+        if ctx.stanza.kind().is_error() {
+            return Flow::Stop(StopReason::Consumed);
+        }
+        let approval = ctx.stanza.tree().ok().and_then(|tree| Approval::read(tree.root()));
+        let key = approval.as_ref().map(|one| node_address(ctx.service.jid.as_ref(), &one.node));
+        if let (Some(approval), Some(Ok(key))) = (approval, key) {
+            let (size, from) = (ctx.stanza.bytes().len() + MESSAGE_BYTES, ctx.from.to_jid());
+            self.send(ctx.node, &key, NodeInput::Approval { approval, from }, size);
+        }
+        Flow::Stop(StopReason::Consumed)
+    }
+
+    /// Presence that a user has sent to the service: it concerns the nodes to which the user is subscribed.
+    pub(crate) fn handle_presence(&self, ctx: &ServiceCtx<'_>) {
+        let change = match ctx.stanza.kind() {
+            StanzaKind::Presence(PresenceType::Available) => UserChange::Available,
+            // The engine does not count it, but it costs as much.
+            StanzaKind::Presence(PresenceType::Unavailable)
+                if ctx.service.try_take_rate(ctx.node, ctx.from) =>
+            {
+                UserChange::Unavailable
+            }
+            _ => return,
+        };
+        self.user_changed(ctx.node, ctx.host, ctx.service.jid.clone(), ctx.from.to_jid(), change);
+    }
+
+    /// Passes a change to the nodes that it concerns, on all nodes of the cluster.
+    pub(crate) fn user_changed(
+        &self,
+        node: &Arc<Node>,
+        host: &Host,
+        service: Jid,
+        user: Jid,
+        change: UserChange,
+    ) {
+        let content = format!("{}{service} {user}", change.letter());
+        if let Some(peers) = node.peers() {
+            peers.send_notice(node, host, USER_NOTICE, content.as_bytes());
+        }
+        self.spread(node, service, user, change);
+    }
+
+    /// Another node of the cluster reports a change.
+    pub(crate) fn handle_notice(&self, ctx: &NoticeCtx<'_>) {
+        let text = ctx.content.and_then(|content| std::str::from_utf8(content).ok()).unwrap_or_default();
+        let mut letters = text.chars();
+        let Some(change) = letters.next().and_then(UserChange::from_letter) else { return };
+        let Some((service, user)) = letters.as_str().split_once(' ') else { return };
+        if let Some((service, user)) = Jid::parse(service).ok().zip(Jid::parse(user).ok()) {
+            self.spread(ctx.node, service, user, change);
+        }
+    }
+
+    /// Passes a change to the nodes that this node of the cluster owns, and that it concerns.
+    fn spread(&self, node: &Arc<Node>, service: Jid, user: Jid, change: UserChange) {
+        // Unlike presence, a removal is not repeated.
+        if Arc::strong_count(&self.spreads) > MAX_SPREADS && change != UserChange::Removed {
+            return;
+        }
+        let (tasks, node, counted) = (self.tasks.clone(), node.clone(), self.spreads.clone());
+        let spawner = node.spawner.clone();
+        let spread = async move {
+            let _counted = counted;
+            let lists: &[UserList] = match change {
+                UserChange::Available | UserChange::Unavailable => &[UserList::Subscriptions],
+                UserChange::Removed => &[UserList::Subscriptions, UserList::Affiliations],
+            };
+            for list in lists {
+                let mut after = None;
+                loop {
+                    let Ok(page) = list.page(&node, &service, &user, after).await else { return };
+                    for key in page.iter().filter(|key| !is_owned_elsewhere(&node, key)) {
+                        let input = NodeInput::UserChanged { user: user.clone(), change };
+                        let message = NodeMessage { node: node.clone(), input };
+                        tasks.clone().send(node.spawner.clone(), key.clone(), message, MESSAGE_BYTES).await;
+                    }
+                    after = page.last().cloned();
+                    if after.is_none() {
+                        break;
+                    }
+                }
+            }
+        };
+        spawner.spawn("pubsub-user", Box::pin(spread));
+    }
+}
+
+/// What a user has at nodes.
+#[derive(Clone, Copy)]
+enum UserList {
+    Subscriptions,
+    Affiliations,
+}
+
+impl UserList {
+    /// A page of the nodes.
+    async fn page(
+        self,
+        node: &Node,
+        service: &Jid,
+        user: &Jid,
+        after: Option<Jid>,
+    ) -> Result<Vec<Jid>, StoreError> {
+        let (user, service) = (user.as_ref(), service.as_ref());
+        match self {
+            UserList::Subscriptions => {
+                let found = PlainSubscriptions(&node.stores).nodes(user, service, after, MAX_PAGE).await?;
+                let mut nodes: Vec<Jid> = found.into_iter().map(|one| one.node).collect();
+                nodes.dedup();
+                Ok(nodes)
+            }
+            UserList::Affiliations => {
+                let found = node.stores.pubsub.affiliations_of(user, service, after, MAX_PAGE).await?;
+                Ok(found.into_iter().map(|(node, _)| node).collect())
+            }
+        }
+    }
+}
+
+/// The name of the node that a stanza to a service is about: one node of a cluster owns it.
+pub(crate) fn item_name(stanza: &SharedStanza, to: JidRef<'_>) -> Option<String> {
+    let tree = stanza.tree().ok()?;
+    let name = match stanza.kind() {
+        StanzaKind::Iq(_) => {
+            let payload = tree.root().child_elements().next()?;
+            match payload.ns()? {
+                Ns::Pubsub | Ns::PubsubOwner => node_name(payload.child_elements().next()?).ok()??,
+                Ns::DiscoInfo | Ns::DiscoItems => node_name(payload).ok()??,
+                Ns::Commands => chosen_node(payload)?,
+                _ => return None,
+            }
+        }
+        StanzaKind::Message(_) => Approval::read(tree.root())?.node,
+        StanzaKind::Presence(_) => return None,
+    };
+    node_address(to, &name).ok().map(|key| key.as_str().to_owned())
+}

@@ -1,0 +1,123 @@
+//! What is acknowledged is in the store, and comes back; failures of the store.
+
+use super::*;
+
+/// Everything is read from the store again.
+fn forget(denmark: &Denmark) {
+    denmark.engine.advance(400);
+    denmark.engine.run_tasks();
+}
+
+#[test]
+fn a_node_is_read_from_the_store_with_everything_it_has() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[("pubsub#title", "Musings"), ("pubsub#itemreply", "publisher")]);
+    let (francisco, bernardo) = (denmark.connect("francisco"), denmark.connect("bernardo"));
+    subscribe(&francisco);
+    let full = set(&bernardo, &format!("<subscribe node='{NODE}' jid='{}'/>", bernardo.full()));
+    affiliate(&hamlet, "bard", "publisher");
+    publish(&hamlet, "1");
+    publish(&hamlet, "2");
+    denmark.engine.store_calls();
+    publish(&hamlet, "3");
+    let calls = denmark.engine.store_calls();
+    assert!(!calls.contains(&"pubsub.load"), "a node that is used stays in memory: {calls:?}");
+    forget(&denmark);
+    francisco.recv();
+    bernardo.recv();
+    let shown = get(&hamlet, &format!("<items node='{NODE}'/>"));
+    assert!(denmark.engine.store_calls().contains(&"pubsub.load"), "it was dropped");
+    assert_eq!(shown.matches("publisher='hamlet@example.com'").count(), 3, "{shown}");
+    publish(&hamlet, "4");
+    assert_eq!((francisco.recv().len(), bernardo.recv().len()), (1, 1));
+    let own = get(&bernardo, &format!("<subscriptions node='{NODE}'/>"));
+    assert!(own.contains(&attribute(&full, "subid")), "{own}");
+    assert!(publish(&denmark.connect("bard"), "5").contains("type='result'"));
+    assert!(owner_get(&hamlet, &format!("<configure node='{NODE}'/>")).contains("<value>Musings</value>"));
+    forget(&denmark);
+    let bard = denmark.connect_as("bard", "globe");
+    let received =
+        request_all(&bard, "set", "", &format!("<subscribe node='{NODE}' jid='bard@example.com'/>"));
+    assert!(
+        received.concat().contains("<item id='5' publisher='bard@example.com'>"),
+        "the last item: {received:?}"
+    );
+}
+
+#[test]
+fn a_failed_write_is_an_error_and_leaves_nothing_behind() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[]);
+    publish(&hamlet, "1");
+    denmark.engine.set_store_failing(true);
+    assert!(publish(&hamlet, "2").contains("type='error'"));
+    denmark.engine.set_store_failing(false);
+    let kept = get(&hamlet, &format!("<items node='{NODE}'/>"));
+    assert!(kept.contains("<item id='1'>") && !kept.contains("<item id='2'>"), "{kept}");
+    assert!(publish(&hamlet, "3").contains("type='result'"));
+}
+
+#[test]
+fn many_requests_share_a_write() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[]);
+    subscribe(&hamlet);
+    denmark.engine.store_calls();
+    for number in 0..50 {
+        hamlet.send(&format!(
+            "<iq type='set' to='{SERVICE}' id='p{number}'><pubsub xmlns='http://jabber.org/protocol/pubsub'>\
+             <publish node='{NODE}'><item id='{number}'>{ENTRY}</item></publish></pubsub></iq>"
+        ));
+    }
+    denmark.engine.run_tasks();
+    let received = hamlet.recv();
+    assert_eq!(received.iter().filter(|one| one.contains("type='result'")).count(), 50);
+    let order: Vec<String> = received
+        .iter()
+        .filter(|one| one.starts_with("<message"))
+        .map(|one| attribute(one.split("<item").nth(2).unwrap(), "id"))
+        .collect();
+    assert_eq!(order, (0..50).map(|number| number.to_string()).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_node_without_requests_leaves_memory() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[]);
+    let count = || {
+        let tasks = denmark.engine.store_calls();
+        get(&hamlet, &format!("<items node='{NODE}'/>"));
+        let loads = denmark.engine.store_calls().iter().filter(|call| **call == "pubsub.load").count();
+        drop(tasks);
+        loads
+    };
+    assert_eq!(count(), 0);
+    forget(&denmark);
+    assert_eq!(count(), 1);
+    let small = Denmark::with(&[("cached_nodes", OptionValue::Int(0))]);
+    let hamlet = small.node(&[]);
+    small.engine.store_calls();
+    publish(&hamlet, "1");
+    assert!(small.engine.store_calls().contains(&"pubsub.load"), "nothing is kept");
+}
+
+#[test]
+fn a_removed_account_leaves_neither_subscriptions_nor_affiliations() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[]);
+    create(&hamlet, "second", &[]);
+    let francisco = denmark.connect("francisco");
+    subscribe(&francisco);
+    set(&francisco, &format!("<subscribe node='second' jid='{}'/>", francisco.full()));
+    affiliate(&hamlet, "francisco", "publisher");
+    let jid = jid::Jid::parse("francisco@example.com").unwrap();
+    let host = denmark.engine.node.host("example.com").unwrap();
+    denmark.engine.node.account_removed(&host, jid.as_ref(), Vec::new());
+    denmark.engine.run_tasks();
+    let again = denmark.connect_as("francisco", "barracks");
+    assert!(!get(&again, "<subscriptions/>").contains("<subscription "));
+    assert!(!get(&again, "<affiliations/>").contains("<affiliation "));
+    assert_error(&publish(&again, "1"), "auth", "forbidden", "");
+    publish(&hamlet, "2");
+    assert!(again.recv().is_empty());
+}

@@ -1,0 +1,163 @@
+//! Changes of one node on their way to the store, and the answers that wait for them.
+//!
+//! One write runs at a time, and takes all changes that wait, so their number decides its size: the answers of many requests
+//! cost one commit.
+//!
+//! # Pitfalls
+//!
+//! After a failed write the node in memory is ahead of the store. Everything that waits fails, too, and the node must be read
+//! again ([`WriteQueue::take_failure`]).
+
+use std::sync::Arc;
+
+use base::lock::LeafMutex;
+use jid::Jid;
+use queues::answer_channel::{AnswerSender, answer_channel};
+use stanza::{StanzaCondition, StanzaError};
+use store::PubSubChange;
+use throng_core::Node;
+use throng_core::iq::IqAnswer;
+use throng_core::server_error::store_error;
+
+/// Requests whose changes are in one write.
+const MAX_BATCH: usize = 512;
+/// Requests that may wait; then the node's task waits.
+const MAX_WAITING: usize = 2_048;
+
+/// What is sent when the changes are stored.
+pub(crate) enum AfterWrite {
+    Nothing,
+    Answer(AnswerSender<IqAnswer>, IqAnswer),
+    Done(AnswerSender<bool>),
+}
+
+struct WriteStep {
+    changes: Vec<PubSubChange>,
+    after: AfterWrite,
+}
+
+#[derive(Default)]
+struct WriteState {
+    waiting: Vec<WriteStep>,
+    is_running: bool,
+    has_failed: bool,
+    /// The task ends when everything is stored.
+    ends_when_idle: bool,
+}
+
+/// Tells the task of a node that everything is stored.
+pub(crate) type WakeTask = Arc<dyn Fn(&Arc<Node>) + Send + Sync>;
+
+/// The changes of one node.
+#[derive(Clone)]
+pub(crate) struct WriteQueue {
+    node: Jid,
+    state: Arc<LeafMutex<WriteState>>,
+    wake: WakeTask,
+}
+
+impl AfterWrite {
+    fn send(self, written: &Result<(), StanzaError>) {
+        match self {
+            AfterWrite::Nothing => {}
+            AfterWrite::Answer(reply, answer) => reply.send(match written {
+                Ok(()) => answer,
+                Err(error) => answer.and(Err(error.clone())),
+            }),
+            AfterWrite::Done(reply) => reply.send(written.is_ok()),
+        }
+    }
+}
+
+impl WriteQueue {
+    pub(crate) fn new(node: Jid, wake: WakeTask) -> WriteQueue {
+        WriteQueue { node, state: Arc::new(LeafMutex::new(WriteState::default())), wake }
+    }
+
+    /// Whether everything is stored.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        !state.is_running && state.waiting.is_empty()
+    }
+
+    /// Whether the task can end; if not yet, it is woken when it can.
+    pub(crate) fn can_end(&self) -> bool {
+        let mut state = self.state.lock();
+        state.ends_when_idle = state.is_running || !state.waiting.is_empty();
+        !state.ends_when_idle
+    }
+
+    /// Whether a write has failed since the last call.
+    pub(crate) fn take_failure(&self) -> bool {
+        std::mem::take(&mut self.state.lock().has_failed)
+    }
+
+    /// Whether the task must wait for writes, because their number is the limit.
+    pub(crate) fn is_full(&self) -> bool {
+        self.state.lock().waiting.len() >= MAX_WAITING
+    }
+
+    /// Stores changes in the background, then sends an answer.
+    pub(crate) fn push(&self, node: &Arc<Node>, changes: Vec<PubSubChange>, after: AfterWrite) {
+        let starts = {
+            let mut state = self.state.lock();
+            if state.has_failed {
+                drop(state);
+                // They are based on changes that were not stored.
+                return after.send(&Err(StanzaCondition::ResourceConstraint.into()));
+            }
+            state.waiting.push(WriteStep { changes, after });
+            !std::mem::replace(&mut state.is_running, true)
+        };
+        if starts {
+            let (queue, of) = (self.clone(), node.clone());
+            node.spawner.spawn("pubsub-write", Box::pin(async move { queue.run(&of).await }));
+        }
+    }
+
+    /// Waits until everything is stored; false if that failed.
+    pub(crate) async fn flush(&self, node: &Arc<Node>) -> bool {
+        if self.is_idle() {
+            return true;
+        }
+        let (sender, receiver) = answer_channel();
+        self.push(node, Vec::new(), AfterWrite::Done(sender));
+        receiver.receive().await.unwrap_or(false)
+    }
+
+    async fn run(&self, node: &Arc<Node>) {
+        loop {
+            let batch = {
+                let mut state = self.state.lock();
+                let count = state.waiting.len().min(MAX_BATCH);
+                if count == 0 {
+                    state.is_running = false;
+                    let wakes = std::mem::take(&mut state.ends_when_idle);
+                    drop(state);
+                    if wakes {
+                        (self.wake)(node);
+                    }
+                    return;
+                }
+                state.waiting.drain(..count).collect::<Vec<_>>()
+            };
+            let (mut changes, mut afters) = (Vec::new(), Vec::with_capacity(batch.len()));
+            for step in batch {
+                changes.extend(step.changes);
+                afters.push(step.after);
+            }
+            let written = match changes.is_empty() {
+                true => Ok(()),
+                false => node.stores.pubsub.apply(self.node.as_ref(), changes).await,
+            };
+            if let Err(error) = &written {
+                tracing::error!(node = %self.node, %error, "changes of a node were not stored");
+                let mut state = self.state.lock();
+                state.has_failed = true;
+                afters.extend(state.waiting.drain(..).map(|step| step.after));
+            }
+            let outcome = written.map_err(store_error);
+            afters.into_iter().for_each(|after| after.send(&outcome));
+        }
+    }
+}

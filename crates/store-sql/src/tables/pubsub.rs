@@ -1,0 +1,789 @@
+//! PubSub nodes by number, with their affiliations, subscriptions and items.
+//!
+//! Long because each change of a node has a statement, and the reads of one entity over all nodes have several.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use jid::{Jid, JidRef};
+use store::pubsub::{
+    EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubItemHead,
+    PubSubNodeRecord, SpecialSubscription, StoredPubSubNode,
+};
+use store::{PubSub, StoreError, StoreErrorKind, StoreFuture};
+
+use super::{TableStatements, address, address_dictionary, bare};
+use crate::SqlStores;
+use crate::dialect::{Arg, DbConnection, Dialect, RowsStatement, SizedStatement, SqlRow, placeholders};
+use crate::error::corrupt;
+use crate::writer::Owner;
+
+pub(crate) struct PubSubStatements {
+    find: String,
+    resolve: SizedStatement,
+    load: String,
+    affiliations: String,
+    special: String,
+    heads: String,
+    items: SizedStatement,
+    insert: String,
+    update: String,
+    remove: [String; 5],
+    affiliate: String,
+    unaffiliate: String,
+    subscribe: RowsStatement,
+    unsubscribe: SizedStatement,
+    put_special: String,
+    remove_special: String,
+    put_items: RowsStatement,
+    remove_items: SizedStatement,
+    list: String,
+    list_all: String,
+    count: String,
+    count_created: String,
+    affiliations_of: String,
+    is_subscribed: String,
+    subscribers: String,
+    subscribers_after: String,
+    count_subscribers: String,
+    subscribed_nodes: String,
+    special_nodes: String,
+    special_of: String,
+    count_plain: String,
+    count_special: String,
+}
+
+impl TableStatements for PubSubStatements {
+    fn new(d: &dyn Dialect) -> PubSubStatements {
+        let of_node = |table: &str| d.sql(&format!("DELETE FROM {table} WHERE node = ?"));
+        PubSubStatements {
+            find: d.sql("SELECT node FROM pubsub_node WHERE service = ? AND name = ?"),
+            resolve: SizedStatement::new(|n| {
+                d.sql(&format!(
+                    "SELECT n.node, s.jid, n.name FROM pubsub_node n JOIN address s ON s.id = n.service \
+                     WHERE n.node IN ({})",
+                    placeholders(n)
+                ))
+            }),
+            load: d.sql(
+                "SELECT n.node, c.jid, n.created, n.listed, n.title, n.config FROM address s \
+                 JOIN pubsub_node n ON n.service = s.id JOIN address c ON c.id = n.creator \
+                 WHERE s.jid = ? AND n.name = ?",
+            ),
+            affiliations: d.sql(
+                "SELECT a.jid, f.affiliation FROM pubsub_affiliation f JOIN address a ON a.id = f.entity \
+                 WHERE f.node = ? ORDER BY f.entity",
+            ),
+            special: d.sql("SELECT jid, subid, state FROM pubsub_special WHERE node = ? ORDER BY subid"),
+            heads: d.sql("SELECT seq, id, publisher, published FROM pubsub_item WHERE node = ? ORDER BY seq"),
+            items: SizedStatement::new(|n| {
+                d.sql(&format!(
+                    "SELECT seq, id, publisher, published, payload FROM pubsub_item WHERE node = ? AND seq IN ({})",
+                    placeholders(n)
+                ))
+            }),
+            insert: d.insert_new(
+                "pubsub_node",
+                &["service", "name", "creator", "created", "listed", "title", "config"],
+                1,
+            ),
+            update: d.sql(
+                "UPDATE pubsub_node SET creator = ?, created = ?, listed = ?, title = ?, config = ? WHERE node = ?",
+            ),
+            remove: [
+                "pubsub_item",
+                "pubsub_special",
+                "pubsub_subscriber",
+                "pubsub_affiliation",
+                "pubsub_node",
+            ]
+            .map(of_node),
+            affiliate: d.upsert("pubsub_affiliation", &["entity", "node"], &["affiliation"], 1),
+            unaffiliate: d.sql("DELETE FROM pubsub_affiliation WHERE entity = ? AND node = ?"),
+            subscribe: RowsStatement::insert_new(d, "pubsub_subscriber", &["node", "subscriber"]),
+            unsubscribe: SizedStatement::new(|n| {
+                d.sql(&format!(
+                    "DELETE FROM pubsub_subscriber WHERE node = ? AND subscriber IN ({})",
+                    placeholders(n)
+                ))
+            }),
+            put_special: d.upsert("pubsub_special", &["node", "subid"], &["jid", "entity", "state"], 1),
+            remove_special: d.sql("DELETE FROM pubsub_special WHERE node = ? AND subid = ? AND jid = ?"),
+            put_items: RowsStatement::insert(
+                d,
+                "pubsub_item",
+                &["node", "seq", "id", "publisher", "published", "payload"],
+            ),
+            remove_items: SizedStatement::new(|n| {
+                d.sql(&format!("DELETE FROM pubsub_item WHERE node = ? AND id IN ({})", placeholders(n)))
+            }),
+            list: d.sql(
+                "SELECT name, title FROM pubsub_node WHERE service = ? AND listed = 1 AND node > ? \
+                 ORDER BY node LIMIT ?",
+            ),
+            list_all: d
+                .sql("SELECT name, title FROM pubsub_node WHERE service = ? AND node > ? ORDER BY node LIMIT ?"),
+            count: d.sql(
+                "SELECT count(*) FROM (SELECT 1 FROM pubsub_node WHERE service = ? AND listed = 1 LIMIT ?) AS found",
+            ),
+            count_created: d.sql(
+                "SELECT count(*) FROM (SELECT 1 FROM pubsub_node WHERE creator = ? LIMIT ?) AS found",
+            ),
+            affiliations_of: d.sql(
+                "SELECT n.name, f.affiliation FROM pubsub_affiliation f JOIN pubsub_node n ON n.node = f.node \
+                 WHERE f.entity = ? AND f.node > ? AND n.service = ? ORDER BY f.node LIMIT ?",
+            ),
+            is_subscribed: d.sql("SELECT 1 FROM pubsub_subscriber WHERE node = ? AND subscriber = ?"),
+            subscribers: d.sql(
+                "SELECT a.jid FROM pubsub_subscriber s JOIN address a ON a.id = s.subscriber \
+                 WHERE s.node = ? ORDER BY s.subscriber LIMIT ?",
+            ),
+            subscribers_after: d.sql(
+                "SELECT a.jid FROM pubsub_subscriber s JOIN address a ON a.id = s.subscriber \
+                 WHERE s.node = ? AND s.subscriber > ? ORDER BY s.subscriber LIMIT ?",
+            ),
+            count_subscribers: d.sql("SELECT count(*) FROM pubsub_subscriber WHERE node = ?"),
+            subscribed_nodes: d.sql(
+                "SELECT s.node, n.name FROM pubsub_subscriber s JOIN pubsub_node n ON n.node = s.node \
+                 WHERE s.subscriber = ? AND s.node > ? AND n.service = ? ORDER BY s.node LIMIT ?",
+            ),
+            special_nodes: d.sql(
+                "SELECT DISTINCT s.node, n.name FROM pubsub_special s JOIN pubsub_node n ON n.node = s.node \
+                 WHERE s.entity = ? AND s.node > ? AND n.service = ? ORDER BY s.node LIMIT ?",
+            ),
+            special_of: d.sql(
+                "SELECT node, jid, subid, state FROM pubsub_special \
+                 WHERE entity = ? AND node > ? AND node <= ? ORDER BY node, subid",
+            ),
+            count_plain: d.sql(
+                "SELECT count(*) FROM (SELECT 1 FROM pubsub_subscriber WHERE subscriber = ? LIMIT ?) AS found",
+            ),
+            count_special: d.sql(
+                "SELECT count(*) FROM (SELECT 1 FROM pubsub_special WHERE entity = ? LIMIT ?) AS found",
+            ),
+        }
+    }
+
+    #[cfg(test)]
+    fn all(&self) -> Vec<&str> {
+        let mut all: Vec<&str> = vec![
+            &self.find,
+            self.resolve.at_least(2).1,
+            &self.load,
+            &self.affiliations,
+            &self.special,
+            &self.heads,
+            self.items.at_least(2).1,
+            &self.update,
+            &self.unaffiliate,
+            self.unsubscribe.at_least(2).1,
+            &self.remove_special,
+            self.remove_items.at_least(2).1,
+            &self.list,
+            &self.list_all,
+            &self.count,
+            &self.count_created,
+            &self.affiliations_of,
+            &self.is_subscribed,
+            &self.subscribers,
+            &self.subscribers_after,
+            &self.count_subscribers,
+            &self.subscribed_nodes,
+            &self.special_nodes,
+            &self.special_of,
+            &self.count_plain,
+            &self.count_special,
+        ];
+        all.extend(self.remove.iter().map(String::as_str));
+        all
+    }
+}
+
+/// A node's address as the database has it.
+#[derive(Clone)]
+struct NodeName {
+    service: Box<str>,
+    name: Box<str>,
+}
+
+impl NodeName {
+    fn new(node: JidRef<'_>) -> NodeName {
+        NodeName { service: bare(node), name: node.resource().unwrap_or_default().into() }
+    }
+
+    fn owner(&self) -> Owner {
+        Owner::Name(format!("{}/{}", self.service, self.name).into())
+    }
+}
+
+/// The numbers of addresses that have one.
+async fn ids(conn: &mut DbConnection, names: &[&str]) -> Result<HashMap<Box<str>, u64>, StoreError> {
+    let found = address_dictionary::find(conn, names).await?;
+    Ok(found.into_iter().map(|(name, id)| (name, id.get().into())).collect())
+}
+
+/// The number of one address.
+async fn id_of(conn: &mut DbConnection, name: &str) -> Result<Option<u64>, StoreError> {
+    Ok(ids(conn, &[name]).await?.get(name).copied())
+}
+
+/// The number of a stored node.
+async fn find(conn: &mut DbConnection, node: &NodeName) -> Result<Option<u64>, StoreError> {
+    let Some(service) = id_of(conn, &node.service).await? else { return Ok(None) };
+    find_of_service(conn, service, &node.name).await
+}
+
+async fn find_of_service(
+    conn: &mut DbConnection,
+    service: u64,
+    name: &str,
+) -> Result<Option<u64>, StoreError> {
+    let context = conn.context.clone();
+    let args = [Arg::number(service), Arg::Bytes(name.as_bytes())];
+    let row = conn.fetch_optional(&context.sql.pubsub.find, &args).await?;
+    row.map(|row| row.number(0)).transpose()
+}
+
+/// The number of the node after which a list continues: `None` if there is no such node.
+async fn position(
+    conn: &mut DbConnection,
+    service: u64,
+    after: Option<&Jid>,
+) -> Result<Option<u64>, StoreError> {
+    match after {
+        None => Ok(Some(0)),
+        Some(node) => find_of_service(conn, service, node.resource().unwrap_or_default()).await,
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<&str, StoreError> {
+    std::str::from_utf8(bytes).map_err(|_| corrupt("a name of a PubSub node is not text"))
+}
+
+fn node_address(service: &str, name: &[u8]) -> Result<Jid, StoreError> {
+    address(&format!("{service}/{}", text(name)?))
+}
+
+fn head(row: &SqlRow) -> Result<PubSubItemHead, StoreError> {
+    Ok(PubSubItemHead {
+        seq: row.number(0)?,
+        id: text(row.bytes(1)?)?.into(),
+        publisher: address(text(row.bytes(2)?)?)?,
+        published: row.number(3)?,
+    })
+}
+
+async fn load(conn: &mut DbConnection, node: &NodeName) -> Result<Option<StoredPubSubNode>, StoreError> {
+    let context = conn.context.clone();
+    let sql = &context.sql.pubsub;
+    let args = [Arg::Text(&node.service), Arg::Bytes(node.name.as_bytes())];
+    let Some(row) = conn.fetch_optional(&sql.load, &args).await? else { return Ok(None) };
+    let record = PubSubNodeRecord {
+        creator: address(row.text(1)?)?,
+        created: row.number(2)?,
+        is_listed: row.number(3)? != 0,
+        title: row.text(4)?.to_owned(),
+        config: row.bytes(5)?.to_vec(),
+    };
+    let key = [Arg::number(row.number(0)?)];
+    let rows = conn.fetch_all(&sql.affiliations, &key).await?;
+    let affiliation = |row: &SqlRow| Ok((address(row.text(0)?)?, small(row.number(1)?)?));
+    let affiliations = rows.iter().map(affiliation).collect::<Result<_, StoreError>>()?;
+    let rows = conn.fetch_all(&sql.special, &key).await?;
+    let special = rows.iter().map(|row| special(row, 0)).collect::<Result<_, StoreError>>()?;
+    let rows = conn.fetch_all(&sql.heads, &key).await?;
+    let items = rows.iter().map(head).collect::<Result<_, StoreError>>()?;
+    let number = node_number(row.number(0)?)?;
+    Ok(Some(StoredPubSubNode { number, record, affiliations, special, items }))
+}
+
+fn node_number(number: u64) -> Result<u32, StoreError> {
+    u32::try_from(number)
+        .map_err(|_| StoreError::new(StoreErrorKind::TooLarge, "there are no more numbers of nodes"))
+}
+
+fn small(number: u64) -> Result<u8, StoreError> {
+    u8::try_from(number).map_err(|_| corrupt("the affiliation of a PubSub node is unknown"))
+}
+
+/// A special subscription from this column on.
+fn special(row: &SqlRow, first: usize) -> Result<SpecialSubscription, StoreError> {
+    Ok(SpecialSubscription {
+        jid: address(text(row.bytes(first)?)?)?,
+        subid: text(row.bytes(first + 1)?)?.into(),
+        state: row.bytes(first + 2)?.to_vec(),
+    })
+}
+
+/// Changes of one kind that are next to each other are one statement.
+fn same_kind(one: &PubSubChange, other: &PubSubChange) -> bool {
+    use PubSubChange::{PutItem, RemoveItem, Subscribe, Unsubscribe};
+    matches!(
+        (one, other),
+        (Subscribe(_), Subscribe(_)) | (Unsubscribe(_), Unsubscribe(_)) | (RemoveItem(_), RemoveItem(_))
+    ) || matches!((one, other), (PutItem(a), PutItem(b)) if a.head.seq < b.head.seq)
+}
+
+async fn apply(conn: &mut DbConnection, node: &NodeName, changes: &[PubSubChange]) -> Result<(), StoreError> {
+    let mut number = find(conn, node).await?;
+    for group in changes.chunk_by(same_kind) {
+        let Some(first) = group.first() else { continue };
+        match (first, number) {
+            (PubSubChange::Put(record), _) => number = Some(put(conn, node, number, record).await?),
+            (_, None) => {}
+            (PubSubChange::Remove, Some(of)) => {
+                let context = conn.context.clone();
+                for statement in &context.sql.pubsub.remove {
+                    conn.execute(statement, &[Arg::number(of)]).await?;
+                }
+                number = None;
+            }
+            (_, Some(of)) => apply_group(conn, of, group).await?,
+        }
+    }
+    Ok(())
+}
+
+async fn put(
+    conn: &mut DbConnection,
+    node: &NodeName,
+    number: Option<u64>,
+    record: &PubSubNodeRecord,
+) -> Result<u64, StoreError> {
+    let context = conn.context.clone();
+    let creator = record.creator.as_ref().bare();
+    let known = address_dictionary::intern(conn, &[&node.service, creator.as_str()]).await?;
+    let id = |name: &str| {
+        let id = known.get(name).ok_or_else(|| corrupt("an inserted address is missing from the database"));
+        id.map(|id| Arg::number(id.get().into()))
+    };
+    let values = [
+        id(creator.as_str())?,
+        Arg::number(record.created),
+        Arg::number(record.is_listed.into()),
+        Arg::AnyText(&record.title),
+        Arg::Bytes(&record.config),
+    ];
+    if let Some(number) = number {
+        let args = [values.as_slice(), &[Arg::number(number)]].concat();
+        conn.execute(&context.sql.pubsub.update, &args).await?;
+        return Ok(number);
+    }
+    let args = [&[id(&node.service)?, Arg::Bytes(node.name.as_bytes())], values.as_slice()].concat();
+    conn.execute(&context.sql.pubsub.insert, &args).await?;
+    find(conn, node).await?.ok_or_else(|| corrupt("an inserted PubSub node is missing from the database"))
+}
+
+/// Applies changes of one kind to a node that exists.
+async fn apply_group(conn: &mut DbConnection, number: u64, group: &[PubSubChange]) -> Result<(), StoreError> {
+    let context = conn.context.clone();
+    let sql = &context.sql.pubsub;
+    let node = Arg::number(number);
+    match group.first() {
+        None | Some(PubSubChange::Put(_) | PubSubChange::Remove) => {}
+        Some(PubSubChange::Affiliate(user, affiliation)) => {
+            let name = user.as_ref().bare();
+            match affiliation {
+                Some(affiliation) => {
+                    let id = address_dictionary::intern_one(conn, name.as_str()).await?;
+                    let args = [Arg::number(id.get().into()), node, Arg::number((*affiliation).into())];
+                    conn.execute(&sql.affiliate, &args).await?;
+                }
+                None => {
+                    if let Some(id) = id_of(conn, name.as_str()).await? {
+                        conn.execute(&sql.unaffiliate, &[Arg::number(id), node]).await?;
+                    }
+                }
+            }
+        }
+        Some(PubSubChange::Subscribe(_)) => {
+            let names = users(group);
+            let known = address_dictionary::intern(conn, &names).await?;
+            let numbers: BTreeSet<u64> =
+                names.iter().filter_map(|name| known.get(*name)).map(|id| id.get().into()).collect();
+            let args: Vec<Arg<'_>> = numbers.iter().flat_map(|id| [node, Arg::number(*id)]).collect();
+            conn.execute_rows(&sql.subscribe, 2, &args).await?;
+        }
+        Some(PubSubChange::Unsubscribe(_)) => {
+            let known = ids(conn, &users(group)).await?;
+            let args: Vec<Arg<'_>> = known.values().copied().map(Arg::number).collect();
+            delete_in(conn, &sql.unsubscribe, node, &args).await?;
+        }
+        Some(PubSubChange::PutSpecial(one)) => {
+            let entity = address_dictionary::intern_one(conn, one.jid.as_ref().bare().as_str()).await?;
+            let args = [
+                node,
+                Arg::Bytes(one.subid.as_bytes()),
+                Arg::Bytes(one.jid.as_str().as_bytes()),
+                Arg::number(entity.get().into()),
+                Arg::Bytes(&one.state),
+            ];
+            conn.execute(&sql.put_special, &args).await?;
+        }
+        Some(PubSubChange::RemoveSpecial(jid, subid)) => {
+            let args = [node, Arg::Bytes(subid.as_bytes()), Arg::Bytes(jid.as_str().as_bytes())];
+            conn.execute(&sql.remove_special, &args).await?;
+        }
+        Some(PubSubChange::PutItem(_)) => put_items(conn, node, group).await?,
+        Some(PubSubChange::RemoveItem(_)) => {
+            let id = |change| match change {
+                &PubSubChange::RemoveItem(ref id) => Some(Arg::Bytes(id.as_bytes())),
+                _ => None,
+            };
+            let args: Vec<Arg<'_>> = group.iter().filter_map(id).collect();
+            delete_in(conn, &sql.remove_items, node, &args).await?;
+        }
+        Some(PubSubChange::RemoveItems) => {
+            conn.execute(&sql.remove[0], &[node]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The bare addresses of subscribers.
+fn users(group: &[PubSubChange]) -> Vec<&str> {
+    let user = |change| match change {
+        &PubSubChange::Subscribe(ref user) | &PubSubChange::Unsubscribe(ref user) => {
+            Some(user.as_ref().bare().as_str())
+        }
+        _ => None,
+    };
+    group.iter().filter_map(user).collect()
+}
+
+/// Adds items; those with the same ids, earlier ones of this group included, are removed.
+async fn put_items(conn: &mut DbConnection, node: Arg<'_>, group: &[PubSubChange]) -> Result<(), StoreError> {
+    let context = conn.context.clone();
+    let sql = &context.sql.pubsub;
+    let mut items: BTreeMap<&str, &PubSubItem> = BTreeMap::new();
+    for change in group {
+        if let PubSubChange::PutItem(item) = change {
+            items.insert(&item.head.id, item);
+        }
+    }
+    let ids: Vec<Arg<'_>> = items.keys().map(|id| Arg::Bytes(id.as_bytes())).collect();
+    delete_in(conn, &sql.remove_items, node, &ids).await?;
+    let values: Vec<Arg<'_>> = items
+        .values()
+        .flat_map(|item| {
+            [
+                node,
+                Arg::number(item.head.seq),
+                Arg::Bytes(item.head.id.as_bytes()),
+                Arg::Bytes(item.head.publisher.as_str().as_bytes()),
+                Arg::number(item.head.published),
+                Arg::Bytes(&item.payload),
+            ]
+        })
+        .collect();
+    conn.execute_rows(&sql.put_items, 6, &values).await.map(drop)
+}
+
+/// Runs a statement with a node and a list of values.
+async fn delete_in(
+    conn: &mut DbConnection,
+    sql: &SizedStatement,
+    node: Arg<'_>,
+    values: &[Arg<'_>],
+) -> Result<(), StoreError> {
+    for part in values.chunks(SizedStatement::MAX) {
+        let (size, text) = sql.at_least(part.len());
+        conn.execute(text, &with_node(node, part, size)).await?;
+    }
+    Ok(())
+}
+
+/// The node, and the values, of which the last is repeated.
+fn with_node<'a>(node: Arg<'a>, values: &[Arg<'a>], size: usize) -> Vec<Arg<'a>> {
+    let mut args = Vec::with_capacity(size + 1);
+    args.push(node);
+    args.extend_from_slice(values);
+    args.resize(size + 1, values.last().copied().unwrap_or(Arg::Null));
+    args
+}
+
+async fn items(
+    conn: &mut DbConnection,
+    node: &NodeName,
+    seqs: &[u64],
+) -> Result<Vec<PubSubItem>, StoreError> {
+    let Some(number) = find(conn, node).await? else { return Ok(Vec::new()) };
+    let context = conn.context.clone();
+    let args: Vec<Arg<'_>> = seqs.iter().copied().map(Arg::number).collect();
+    let mut found = BTreeMap::new();
+    for part in args.chunks(SizedStatement::MAX) {
+        let (size, text) = context.sql.pubsub.items.at_least(part.len());
+        let rows = conn.fetch_all(text, &with_node(Arg::number(number), part, size)).await?;
+        for row in &rows {
+            let item = PubSubItem { head: head(row)?, payload: row.bytes(4)?.to_vec() };
+            found.insert(item.head.seq, item);
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+/// A page of a list of nodes: service, the node before it, and the size.
+type ListArgs = (Box<str>, Option<Jid>, u32);
+
+async fn list(
+    conn: &mut DbConnection,
+    (service, after, limit): &ListArgs,
+    hidden: bool,
+) -> Result<Vec<ListedPubSubNode>, StoreError> {
+    let context = conn.context.clone();
+    let Some(number) = id_of(conn, service).await? else { return Ok(Vec::new()) };
+    let Some(after) = position(conn, number, after.as_ref()).await? else { return Ok(Vec::new()) };
+    let args = [Arg::number(number), Arg::number(after), Arg::number((*limit).into())];
+    let sql = &context.sql.pubsub;
+    let rows = conn.fetch_all(if hidden { &sql.list_all } else { &sql.list }, &args).await?;
+    let node = |row: &SqlRow| {
+        let jid = node_address(service, row.bytes(0)?)?;
+        Ok(ListedPubSubNode { jid, title: row.text(1)?.to_owned() })
+    };
+    rows.iter().map(node).collect()
+}
+
+async fn count(conn: &mut DbConnection, sql: &str, name: &str, most: u64) -> Result<u64, StoreError> {
+    let Some(id) = id_of(conn, name).await? else { return Ok(0) };
+    let row = conn.fetch_optional(sql, &[Arg::number(id), Arg::number(most)]).await?;
+    row.map_or(Ok(0), |row| row.number(0))
+}
+
+/// A page of what an entity has: entity, service, the node before it, and the size.
+type EntityArgs = (Box<str>, Box<str>, Option<Jid>, u32);
+
+/// The numbers of entity, service and the node before the page.
+async fn entity_position(
+    conn: &mut DbConnection,
+    (entity, service, after, _): &EntityArgs,
+) -> Result<Option<[u64; 3]>, StoreError> {
+    let known = ids(conn, &[entity, service]).await?;
+    let (Some(entity), Some(service)) = (known.get(entity), known.get(service)) else { return Ok(None) };
+    let after = position(conn, *service, after.as_ref()).await?;
+    Ok(after.map(|after| [*entity, *service, after]))
+}
+
+async fn affiliations_of(conn: &mut DbConnection, page: &EntityArgs) -> Result<Vec<(Jid, u8)>, StoreError> {
+    let context = conn.context.clone();
+    let Some([entity, service, after]) = entity_position(conn, page).await? else { return Ok(Vec::new()) };
+    let args = [Arg::number(entity), Arg::number(after), Arg::number(service), Arg::number(page.3.into())];
+    let rows = conn.fetch_all(&context.sql.pubsub.affiliations_of, &args).await?;
+    rows.iter().map(|row| Ok((node_address(&page.1, row.bytes(0)?)?, small(row.number(1)?)?))).collect()
+}
+
+async fn subscriptions_of(
+    conn: &mut DbConnection,
+    page: &EntityArgs,
+) -> Result<Vec<EntitySubscription>, StoreError> {
+    let context = conn.context.clone();
+    let sql = &context.sql.pubsub;
+    let Some([entity, service, after]) = entity_position(conn, page).await? else { return Ok(Vec::new()) };
+    let args = [Arg::number(entity), Arg::number(after), Arg::number(service), Arg::number(page.3.into())];
+    // By number of the node: its address, and whether there is a plain subscription.
+    let mut nodes: BTreeMap<u64, (Jid, bool)> = BTreeMap::new();
+    for row in &conn.fetch_all(&sql.subscribed_nodes, &args).await? {
+        nodes.insert(row.number(0)?, (node_address(&page.1, row.bytes(1)?)?, true));
+    }
+    for row in &conn.fetch_all(&sql.special_nodes, &args).await? {
+        let node = node_address(&page.1, row.bytes(1)?)?;
+        nodes.entry(row.number(0)?).or_insert((node, false));
+    }
+    let nodes: BTreeMap<u64, (Jid, bool)> = nodes.into_iter().take(page.3 as usize).collect();
+    let Some((last, _)) = nodes.last_key_value() else { return Ok(Vec::new()) };
+    let args = [Arg::number(entity), Arg::number(after), Arg::number(*last)];
+    let mut of_node: BTreeMap<u64, Vec<SpecialSubscription>> = BTreeMap::new();
+    for row in &conn.fetch_all(&sql.special_of, &args).await? {
+        of_node.entry(row.number(0)?).or_default().push(special(row, 1)?);
+    }
+    let mut all = Vec::new();
+    for (number, (node, is_plain)) in nodes {
+        let plain = is_plain.then_some(None);
+        let special = of_node.remove(&number).unwrap_or_default().into_iter().map(Some);
+        all.extend(
+            plain
+                .into_iter()
+                .chain(special)
+                .map(|special| EntitySubscription { node: node.clone(), special }),
+        );
+    }
+    Ok(all)
+}
+
+async fn subscribers(
+    conn: &mut DbConnection,
+    node: &NodeName,
+    after: Option<&Jid>,
+    limit: u32,
+) -> Result<Vec<Jid>, StoreError> {
+    let context = conn.context.clone();
+    let sql = &context.sql.pubsub;
+    let Some(number) = find(conn, node).await? else { return Ok(Vec::new()) };
+    let limit = Arg::number(limit.into());
+    let rows = match after {
+        None => conn.fetch_all(&sql.subscribers, &[Arg::number(number), limit]).await?,
+        Some(after) => {
+            let Some(after) = id_of(conn, after.as_ref().bare().as_str()).await? else {
+                return Ok(Vec::new());
+            };
+            let pair = [Arg::number(number), Arg::number(after)];
+            if conn.fetch_optional(&sql.is_subscribed, &pair).await?.is_none() {
+                return Ok(Vec::new());
+            }
+            conn.fetch_all(&sql.subscribers_after, &[pair[0], pair[1], limit]).await?
+        }
+    };
+    rows.iter().map(|row| address(row.text(0)?)).collect()
+}
+
+fn change_bytes(change: &PubSubChange) -> usize {
+    128 + match change {
+        PubSubChange::Put(record) => record.config.len() + record.title.len(),
+        PubSubChange::PutItem(item) => item.payload.len() + item.head.id.len(),
+        PubSubChange::PutSpecial(one) => one.state.len(),
+        _ => 0,
+    }
+}
+
+impl PubSub for SqlStores {
+    fn load(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<StoredPubSubNode>> {
+        self.read(NodeName::new(node), |conn, node| Box::pin(load(conn, node)))
+    }
+
+    fn apply(&self, node: JidRef<'_>, changes: Vec<PubSubChange>) -> StoreFuture<'_, ()> {
+        let node = NodeName::new(node);
+        let bytes = changes.iter().map(change_bytes).sum();
+        self.writer.call(node.owner(), bytes, (node, changes), |conn, (node, changes)| {
+            Box::pin(apply(conn, node, changes))
+        })
+    }
+
+    fn items(&self, node: JidRef<'_>, seqs: Vec<u64>) -> StoreFuture<'_, Vec<PubSubItem>> {
+        self.read((NodeName::new(node), seqs), |conn, (node, seqs)| Box::pin(items(conn, node, seqs)))
+    }
+
+    fn number(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<u32>> {
+        self.read(NodeName::new(node), |conn, node| {
+            Box::pin(async move { find(conn, node).await?.map(node_number).transpose() })
+        })
+    }
+
+    fn resolve(&self, numbers: Vec<u32>) -> StoreFuture<'_, Vec<(u32, Jid)>> {
+        self.read(numbers, |conn, numbers| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                let args: Vec<Arg<'_>> = numbers.iter().map(|number| Arg::number((*number).into())).collect();
+                let rows = conn.fetch_in(&context.sql.pubsub.resolve, &args).await?;
+                let node = |row: &SqlRow| {
+                    Ok((node_number(row.number(0)?)?, node_address(row.text(1)?, row.bytes(2)?)?))
+                };
+                rows.iter().map(node).collect()
+            })
+        })
+    }
+
+    fn list(
+        &self,
+        service: JidRef<'_>,
+        after: Option<Jid>,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<ListedPubSubNode>> {
+        self.read((bare(service), after, limit), |conn, page| Box::pin(list(conn, page, false)))
+    }
+
+    fn list_all(
+        &self,
+        service: JidRef<'_>,
+        after: Option<Jid>,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<ListedPubSubNode>> {
+        self.read((bare(service), after, limit), |conn, page| Box::pin(list(conn, page, true)))
+    }
+
+    fn count(&self, service: JidRef<'_>) -> StoreFuture<'_, u64> {
+        self.read(bare(service), |conn, service| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                count(conn, &context.sql.pubsub.count, service, MAX_NODE_COUNT).await
+            })
+        })
+    }
+
+    fn count_created(&self, creator: JidRef<'_>, most: u32) -> StoreFuture<'_, u64> {
+        self.read((bare(creator), most), |conn, (creator, most)| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                count(conn, &context.sql.pubsub.count_created, creator, (*most).into()).await
+            })
+        })
+    }
+
+    fn affiliations_of(
+        &self,
+        entity: JidRef<'_>,
+        service: JidRef<'_>,
+        after: Option<Jid>,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<(Jid, u8)>> {
+        self.read((bare(entity), bare(service), after, limit), |conn, page| {
+            Box::pin(affiliations_of(conn, page))
+        })
+    }
+
+    fn is_subscribed(&self, node: JidRef<'_>, subscriber: JidRef<'_>) -> StoreFuture<'_, bool> {
+        self.read((NodeName::new(node), bare(subscriber)), |conn, (node, subscriber)| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                let known = ids(conn, &[&node.service, subscriber]).await?;
+                let (Some(service), Some(user)) = (known.get(&node.service), known.get(subscriber)) else {
+                    return Ok(false);
+                };
+                let Some(number) = find_of_service(conn, *service, &node.name).await? else {
+                    return Ok(false);
+                };
+                let args = [Arg::number(number), Arg::number(*user)];
+                Ok(conn.fetch_optional(&context.sql.pubsub.is_subscribed, &args).await?.is_some())
+            })
+        })
+    }
+
+    fn subscribers(&self, node: JidRef<'_>, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<Jid>> {
+        self.read((NodeName::new(node), after, limit), |conn, (node, after, limit)| {
+            Box::pin(subscribers(conn, node, after.as_ref(), *limit))
+        })
+    }
+
+    fn count_subscribers(&self, node: JidRef<'_>) -> StoreFuture<'_, u64> {
+        self.read(NodeName::new(node), |conn, node| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                let Some(number) = find(conn, node).await? else { return Ok(0) };
+                let args = [Arg::number(number)];
+                let row = conn.fetch_optional(&context.sql.pubsub.count_subscribers, &args).await?;
+                row.map_or(Ok(0), |row| row.number(0))
+            })
+        })
+    }
+
+    fn subscriptions_of(
+        &self,
+        entity: JidRef<'_>,
+        service: JidRef<'_>,
+        after: Option<Jid>,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<EntitySubscription>> {
+        self.read((bare(entity), bare(service), after, limit), |conn, page| {
+            Box::pin(subscriptions_of(conn, page))
+        })
+    }
+
+    fn count_subscriptions(&self, entity: JidRef<'_>, most: u32) -> StoreFuture<'_, u64> {
+        self.read((bare(entity), most), |conn, (entity, most)| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                let sql = &context.sql.pubsub;
+                let most = u64::from(*most);
+                let plain = count(conn, &sql.count_plain, entity, most).await?;
+                Ok(plain + count(conn, &sql.count_special, entity, most).await?)
+            })
+        })
+    }
+}

@@ -1,0 +1,272 @@
+//! PubSub nodes, in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jid::{Jid, JidRef};
+
+use super::{MemoryStore, ready};
+use crate::pubsub::{
+    EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubNodeRecord,
+    SpecialSubscription, StoredPubSubNode,
+};
+use crate::{PubSub, StoreFuture};
+
+/// A node with everything that it has.
+pub(super) struct PubSubEntry {
+    number: u32,
+    record: PubSubNodeRecord,
+    affiliations: BTreeMap<Jid, u8>,
+    subscribers: BTreeSet<Jid>,
+    special: BTreeMap<(Jid, Box<str>), Vec<u8>>,
+    items: BTreeMap<u64, PubSubItem>,
+}
+
+/// The nodes by address.
+#[derive(Default)]
+pub(super) struct PubSubEntries {
+    nodes: BTreeMap<Jid, PubSubEntry>,
+    last_number: u32,
+}
+
+impl PubSubEntry {
+    fn new(number: u32, record: PubSubNodeRecord) -> PubSubEntry {
+        PubSubEntry {
+            number,
+            record,
+            affiliations: BTreeMap::new(),
+            subscribers: BTreeSet::new(),
+            special: BTreeMap::new(),
+            items: BTreeMap::new(),
+        }
+    }
+
+    fn apply(&mut self, change: PubSubChange) {
+        match change {
+            PubSubChange::Put(record) => self.record = record,
+            PubSubChange::Remove => {}
+            PubSubChange::Affiliate(jid, Some(affiliation)) => {
+                self.affiliations.insert(jid.bare().to_jid(), affiliation);
+            }
+            PubSubChange::Affiliate(jid, None) => {
+                self.affiliations.remove(&jid.bare().to_jid());
+            }
+            PubSubChange::Subscribe(jid) => {
+                self.subscribers.insert(jid.bare().to_jid());
+            }
+            PubSubChange::Unsubscribe(jid) => {
+                self.subscribers.remove(&jid.bare().to_jid());
+            }
+            PubSubChange::PutSpecial(one) => {
+                self.special.insert((one.jid, one.subid), one.state);
+            }
+            PubSubChange::RemoveSpecial(jid, subid) => {
+                self.special.remove(&(jid, subid));
+            }
+            PubSubChange::PutItem(item) => {
+                self.items.retain(|_, one| one.head.id != item.head.id);
+                self.items.insert(item.head.seq, item);
+            }
+            PubSubChange::RemoveItem(id) => self.items.retain(|_, one| one.head.id != id),
+            PubSubChange::RemoveItems => self.items.clear(),
+        }
+    }
+
+    fn special_of(&self, entity: JidRef<'_>) -> impl Iterator<Item = SpecialSubscription> {
+        let entity = entity.bare();
+        let of_entity = self.special.iter().filter(move |((jid, _), _)| jid.bare() == entity);
+        of_entity.map(|((jid, subid), state)| SpecialSubscription {
+            jid: jid.clone(),
+            subid: subid.clone(),
+            state: state.clone(),
+        })
+    }
+}
+
+impl MemoryStore {
+    /// What `choose` makes of the nodes of a service after one of them.
+    fn pubsub_page<T>(
+        &self,
+        service: JidRef<'_>,
+        after: Option<Jid>,
+        limit: u32,
+        choose: impl Fn(&Jid, &PubSubEntry) -> Option<T>,
+    ) -> Vec<T> {
+        let state = self.state.lock();
+        if after.as_ref().is_some_and(|after| !state.pubsub.nodes.contains_key(after)) {
+            return Vec::new();
+        }
+        let of_service = state.pubsub.nodes.iter().filter(|(jid, _)| {
+            jid.bare() == service.bare() && after.as_ref().is_none_or(|after| *jid > after)
+        });
+        of_service.filter_map(|(jid, entry)| choose(jid, entry)).take(limit as usize).collect()
+    }
+}
+
+fn listed(jid: &Jid, entry: &PubSubEntry) -> ListedPubSubNode {
+    ListedPubSubNode { jid: jid.clone(), title: entry.record.title.clone() }
+}
+
+impl PubSub for MemoryStore {
+    fn load(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<StoredPubSubNode>> {
+        let state = self.state.lock();
+        let entry = state.pubsub.nodes.get(node.as_str());
+        ready(Ok(entry.map(|entry| StoredPubSubNode {
+            number: entry.number,
+            record: entry.record.clone(),
+            affiliations: entry.affiliations.iter().map(|(jid, number)| (jid.clone(), *number)).collect(),
+            special: entry
+                .special
+                .iter()
+                .map(|((jid, subid), state)| SpecialSubscription {
+                    jid: jid.clone(),
+                    subid: subid.clone(),
+                    state: state.clone(),
+                })
+                .collect(),
+            items: entry.items.values().map(|item| item.head.clone()).collect(),
+        })))
+    }
+
+    fn apply(&self, node: JidRef<'_>, changes: Vec<PubSubChange>) -> StoreFuture<'_, ()> {
+        let mut state = self.state.lock();
+        for change in changes {
+            match change {
+                PubSubChange::Remove => {
+                    state.pubsub.nodes.remove(node.as_str());
+                }
+                PubSubChange::Put(record) if !state.pubsub.nodes.contains_key(node.as_str()) => {
+                    state.pubsub.last_number += 1;
+                    let entry = PubSubEntry::new(state.pubsub.last_number, record);
+                    state.pubsub.nodes.insert(node.to_jid(), entry);
+                }
+                change => {
+                    if let Some(entry) = state.pubsub.nodes.get_mut(node.as_str()) {
+                        entry.apply(change);
+                    }
+                }
+            }
+        }
+        ready(Ok(()))
+    }
+
+    fn items(&self, node: JidRef<'_>, seqs: Vec<u64>) -> StoreFuture<'_, Vec<PubSubItem>> {
+        let state = self.state.lock();
+        let mut items: Vec<PubSubItem> = state
+            .pubsub
+            .nodes
+            .get(node.as_str())
+            .map(|entry| seqs.iter().filter_map(|seq| entry.items.get(seq)).cloned().collect())
+            .unwrap_or_default();
+        items.sort_unstable_by_key(|item| item.head.seq);
+        items.dedup();
+        ready(Ok(items))
+    }
+
+    fn number(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<u32>> {
+        let state = self.state.lock();
+        ready(Ok(state.pubsub.nodes.get(node.as_str()).map(|entry| entry.number)))
+    }
+
+    fn resolve(&self, numbers: Vec<u32>) -> StoreFuture<'_, Vec<(u32, Jid)>> {
+        let state = self.state.lock();
+        let wanted: BTreeSet<u32> = numbers.into_iter().collect();
+        let found = state.pubsub.nodes.iter().filter(|(_, entry)| wanted.contains(&entry.number));
+        ready(Ok(found.map(|(node, entry)| (entry.number, node.clone())).collect()))
+    }
+
+    fn list(
+        &self,
+        service: JidRef<'_>,
+        after: Option<Jid>,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<ListedPubSubNode>> {
+        ready(Ok(self.pubsub_page(service, after, limit, |jid, entry| {
+            entry.record.is_listed.then(|| listed(jid, entry))
+        })))
+    }
+
+    fn list_all(
+        &self,
+        service: JidRef<'_>,
+        after: Option<Jid>,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<ListedPubSubNode>> {
+        ready(Ok(self.pubsub_page(service, after, limit, |jid, entry| Some(listed(jid, entry)))))
+    }
+
+    fn count(&self, service: JidRef<'_>) -> StoreFuture<'_, u64> {
+        let state = self.state.lock();
+        let is_listed =
+            |(jid, entry): &(&Jid, &PubSubEntry)| entry.record.is_listed && jid.bare() == service.bare();
+        ready(Ok((state.pubsub.nodes.iter().filter(is_listed).count() as u64).min(MAX_NODE_COUNT)))
+    }
+
+    fn count_created(&self, creator: JidRef<'_>, most: u32) -> StoreFuture<'_, u64> {
+        let state = self.state.lock();
+        let of_creator = |entry: &&PubSubEntry| entry.record.creator.as_ref() == creator.bare();
+        ready(Ok((state.pubsub.nodes.values().filter(of_creator).count() as u64).min(most.into())))
+    }
+
+    fn affiliations_of(
+        &self,
+        entity: JidRef<'_>,
+        service: JidRef<'_>,
+        after: Option<Jid>,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<(Jid, u8)>> {
+        let entity = entity.bare();
+        ready(Ok(self.pubsub_page(service, after, limit, |jid, entry| {
+            entry.affiliations.get(entity.as_str()).map(|affiliation| (jid.clone(), *affiliation))
+        })))
+    }
+
+    fn is_subscribed(&self, node: JidRef<'_>, subscriber: JidRef<'_>) -> StoreFuture<'_, bool> {
+        let state = self.state.lock();
+        let entry = state.pubsub.nodes.get(node.as_str());
+        ready(Ok(entry.is_some_and(|entry| entry.subscribers.contains(subscriber.bare().as_str()))))
+    }
+
+    fn subscribers(&self, node: JidRef<'_>, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<Jid>> {
+        let state = self.state.lock();
+        let Some(entry) = state.pubsub.nodes.get(node.as_str()) else { return ready(Ok(Vec::new())) };
+        if after.as_ref().is_some_and(|after| !entry.subscribers.contains(after)) {
+            return ready(Ok(Vec::new()));
+        }
+        let rest = entry.subscribers.iter().filter(|jid| after.as_ref().is_none_or(|after| *jid > after));
+        ready(Ok(rest.take(limit as usize).cloned().collect()))
+    }
+
+    fn count_subscribers(&self, node: JidRef<'_>) -> StoreFuture<'_, u64> {
+        let state = self.state.lock();
+        ready(Ok(state.pubsub.nodes.get(node.as_str()).map_or(0, |entry| entry.subscribers.len() as u64)))
+    }
+
+    fn subscriptions_of(
+        &self,
+        entity: JidRef<'_>,
+        service: JidRef<'_>,
+        after: Option<Jid>,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<EntitySubscription>> {
+        let entity = entity.bare();
+        let pages = self.pubsub_page(service, after, limit, |node, entry| {
+            let plain = entry.subscribers.contains(entity.as_str()).then_some(None);
+            let all: Vec<EntitySubscription> = plain
+                .into_iter()
+                .chain(entry.special_of(entity).map(Some))
+                .map(|special| EntitySubscription { node: node.clone(), special })
+                .collect();
+            Some(all).filter(|all| !all.is_empty())
+        });
+        ready(Ok(pages.concat()))
+    }
+
+    fn count_subscriptions(&self, entity: JidRef<'_>, most: u32) -> StoreFuture<'_, u64> {
+        let state = self.state.lock();
+        let entity = entity.bare();
+        let plain = state.pubsub.nodes.values().filter(|entry| entry.subscribers.contains(entity.as_str()));
+        let special: usize = state.pubsub.nodes.values().map(|entry| entry.special_of(entity).count()).sum();
+        let most = u64::from(most);
+        ready(Ok((plain.count() as u64).min(most) + (special as u64).min(most)))
+    }
+}
