@@ -80,7 +80,7 @@ fn affiliations_are_listed_and_changed() {
     };
     set("wiccarocks@example.com/laptop", "member").unwrap();
     set("spam.example", "outcast").unwrap();
-    let owner = crone.bare();
+    let owner = crone.bare().as_str().to_owned();
     let mut listed = rows(&run(&play, "get-room-affiliations", &[room]).unwrap(), "affiliations");
     listed.sort_unstable();
     let mut expected = [
