@@ -40,7 +40,6 @@ class Host:
 
     async def see_a_friend_join_and_talk(self):
         await self.room.enter(self.friend, "friend")
-        await self.terminal.see("friend has joined the room")
         self.room.say(self.friend, "Grüße an alle")
         await self.terminal.see("friend: Grüße an alle")
         await self.terminal.type("and from the terminal")
@@ -51,7 +50,6 @@ class Host:
     async def kick(self):
         await self.terminal.type("/kick friend too loud")
         await self.room.sees(self.friend, "friend", "unavailable", code=307)
-        await self.terminal.see("friend has been kicked from the room")
 
     async def invite(self):
         await self.terminal.type(f"/invite send {self.settings.bare('a')} come back")
