@@ -28,11 +28,13 @@ pub(crate) struct MessageAccounts {
     repeated: usize,
     /// Delivered again with the same stanza-id, because the sender's node did not learn of the first delivery.
     unsettled: usize,
+    /// Delivered, and returned to the sender: its node did not learn of the delivery, and could not store the message.
+    in_doubt: usize,
     /// Acknowledged to the sender, and neither delivered nor returned.
     pub(crate) lost: Vec<String>,
     /// Delivered again although the client had acknowledged it, or with another stanza-id.
     doubled: Vec<String>,
-    /// Delivered, and returned to the sender.
+    /// Delivered and returned to the sender although nothing was on the way, or returned twice.
     contradictory: Vec<String>,
     /// Not acknowledged, although the sender's session is still there.
     pub(crate) open: Vec<String>,
@@ -71,8 +73,14 @@ impl MessageAccounts {
         if acknowledged.is_some() && delivered.is_empty() && returns == 0 {
             self.lost.push(id.to_owned());
         }
-        if !delivered.is_empty() && returns > 0 || returns > 1 {
-            self.contradictory.push(id.to_owned());
+        let was_unsettled = |first: &Delivery| {
+            acknowledged.is_none_or(|at| at.saturating_duration_since(first.at) >= UNSETTLED)
+        };
+        match delivered.first() {
+            Some(first) if returns == 1 && was_unsettled(first) => self.in_doubt += 1,
+            Some(_) if returns > 0 => self.contradictory.push(id.to_owned()),
+            _ if returns > 1 => self.contradictory.push(id.to_owned()),
+            _ => {}
         }
         let Some((_, earlier)) = delivered.split_last().filter(|(_, earlier)| !earlier.is_empty()) else {
             return;
@@ -82,7 +90,7 @@ impl MessageAccounts {
         // Sessions are in the order of their logins, and the last one may have acknowledged it.
         if same_id && earlier.iter().all(|delivery| !delivery.acknowledged) {
             self.repeated += 1;
-        } else if same_id && acknowledged.is_none_or(|at| at.duration_since(delivered[0].at) >= UNSETTLED) {
+        } else if same_id && was_unsettled(&delivered[0]) {
             self.unsettled += 1;
         } else {
             let ids: Vec<&str> =
@@ -95,8 +103,14 @@ impl MessageAccounts {
     pub(crate) fn summary(&self) -> String {
         format!(
             "{} sent, {} acknowledged, {} delivered ({} again that the client had not acknowledged, {} again that were \
-             not settled when the fault began), {} returned",
-            self.sent, self.acknowledged, self.delivered, self.repeated, self.unsettled, self.returned
+             not settled when the fault began), {} returned ({} that were delivered and not settled when the fault began)",
+            self.sent,
+            self.acknowledged,
+            self.delivered,
+            self.repeated,
+            self.unsettled,
+            self.returned,
+            self.in_doubt
         )
     }
 
@@ -131,12 +145,15 @@ mod tests {
         good.add("not acknowledged", None, &[], 0);
         good.add("again", soon, &[delivery(now, "1", false), delivery(now, "1", true)], 0);
         good.add("not settled", late, &[delivery(now, "1", true), delivery(now, "1", true)], 0);
-        assert_eq!((good.faults().len(), good.repeated, good.unsettled), (0, 1, 1), "{:?}", good.faults());
+        good.add("in doubt", late, &[delivery(now, "1", true)], 1);
+        let counts = (good.faults().len(), good.repeated, good.unsettled, good.in_doubt);
+        assert_eq!(counts, (0, 1, 1, 1), "{:?}", good.faults());
         let mut bad = MessageAccounts::default();
         bad.add("lost", soon, &[], 0);
         bad.add("settled", soon, &[delivery(now, "1", true), delivery(now, "1", true)], 0);
         bad.add("another id", late, &[delivery(now, "1", false), delivery(now, "2", true)], 0);
         bad.add("both", soon, &[delivery(now, "1", true)], 1);
-        assert_eq!((bad.lost.len(), bad.doubled.len(), bad.contradictory.len()), (1, 2, 1));
+        bad.add("returned twice", late, &[delivery(now, "1", true)], 2);
+        assert_eq!((bad.lost.len(), bad.doubled.len(), bad.contradictory.len()), (1, 2, 2));
     }
 }
