@@ -1,6 +1,8 @@
 //! The task of one room: it owns the room, handles its inputs in order, and performs their effects before the next one.
 //!
 //! A room that does not exist has a task only while a stanza for it is handled.
+//!
+//! Long because each input goes through loading, effects and storing of the same state.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

@@ -6,8 +6,8 @@
 //!
 //! # Pitfalls
 //!
-//! The cache knows only the changes that it is told, in the order in which they were stored: the owner calls
-//! [`SubscriberCache::apply`] after each, and [`SubscriberCache::forget`] after one that failed with the kind `InDoubt` and for nodes
+//! The cache knows only the changes that are reported to it, in the order in which they were stored: the owner calls
+//! [`SubscriptionCache::apply`] after each, and [`SubscriptionCache::forget`] after one that failed with the kind `InDoubt` and for nodes
 //! that it does not own any more.
 
 use std::collections::{BTreeMap, HashMap};
@@ -136,7 +136,7 @@ impl CacheState {
 
 /// A call that loads a node; dropped when it ends, also early.
 struct LoadGuard<'a> {
-    cache: &'a SubscriberCache,
+    cache: &'a SubscriptionCache,
     node: NodeNumber,
 }
 
@@ -171,15 +171,15 @@ impl Drop for LoadGuard<'_> {
 }
 
 /// Subscribers of the nodes that were used last.
-pub struct SubscriberCache {
+pub struct SubscriptionCache {
     state: LeafMutex<CacheState>,
     max_octets: usize,
 }
 
-impl SubscriberCache {
+impl SubscriptionCache {
     /// An empty cache of about this size.
-    pub fn new(max_octets: usize) -> SubscriberCache {
-        SubscriberCache { state: LeafMutex::default(), max_octets }
+    pub fn new(max_octets: usize) -> SubscriptionCache {
+        SubscriptionCache { state: LeafMutex::default(), max_octets }
     }
 
     /// The subscribers of a node, from the store if they are not here. A result that was loaded while subscriptions changed has
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn changes_are_applied_to_what_was_loaded() {
-        let (store, cache) = (store(3000), SubscriberCache::new(1 << 20));
+        let (store, cache) = (store(3000), SubscriptionCache::new(1 << 20));
         let loaded = block_on_ready(cache.subscribers(&store, NODE)).unwrap();
         assert_eq!(loaded.count(), 3000);
         let changes = (0..2000).map(|number| (1 + number * 31 % 120_000, number % 3 != 0));
@@ -278,7 +278,7 @@ mod tests {
             cache.apply(NODE, id(number), is_added);
         }
         let cached = block_on_ready(cache.subscribers(&store, NODE)).unwrap();
-        let fresh = block_on_ready(SubscriberCache::new(0).subscribers(&store, NODE)).unwrap();
+        let fresh = block_on_ready(SubscriptionCache::new(0).subscribers(&store, NODE)).unwrap();
         assert_eq!(members(&cached), members(&fresh));
         assert_eq!(cached.count(), fresh.count());
         assert_eq!(cached.octets, NodeSubscribers::new(cached.chunks.clone()).octets);
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_last_subscriber_is_removed_and_the_first_one_added() {
-        let (store, cache) = (store(1), SubscriberCache::new(1 << 20));
+        let (store, cache) = (store(1), SubscriptionCache::new(1 << 20));
         block_on_ready(cache.subscribers(&store, NODE)).unwrap();
         cache.apply(NODE, id(1), false);
         assert_eq!(block_on_ready(cache.subscribers(&store, NODE)).unwrap().count(), 0, "from the cache");
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn nodes_that_were_not_used_give_way() {
         let store = store(1);
-        let cache = SubscriberCache::new(10 * 400);
+        let cache = SubscriptionCache::new(10 * 400);
         for node in 0..100 {
             block_on_ready(cache.subscribers(&store, NodeNumber(node))).unwrap();
             block_on_ready(cache.subscribers(&store, NODE)).unwrap();
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn changes_during_a_load_are_in_its_result() {
-        let cache = SubscriberCache::new(1 << 20);
+        let cache = SubscriptionCache::new(1 << 20);
         let begin = || {
             cache.state.lock().loads.entry(NODE).or_default().callers += 1;
             LoadGuard { cache: &cache, node: NODE }

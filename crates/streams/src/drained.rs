@@ -86,7 +86,7 @@ async fn take(node: &Arc<Node>, offered: OfferedSession) {
         Ok((session, _)) => {
             DetachedSession::start(node, &session, None);
         }
-        Err(refusal) => tracing::debug!(jid = %account, ?refusal, "an offered session was not taken"),
+        Err(_) => tracing::debug!(jid = %account, "an offered session was not taken"),
     }
 }
 

@@ -91,9 +91,8 @@ fn lock_block() -> Option<(File, Range<u16>)> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
-
     use super::*;
+    use std::net::{TcpListener, TcpStream};
 
     #[test]
     fn ports_are_different() {

@@ -4,9 +4,9 @@ use std::fs;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use test_databases::{NatsServer, NatsSetup};
+use throng_e2e::{describe_output, wait};
 
 use super::{Cluster, chat};
-use throng_e2e::{describe_output, wait};
 
 /// The PEM text of an authority, and a certificate of it for 127.0.0.1 with its key.
 fn authority_and_certificate() -> (String, [String; 2]) {

@@ -5,7 +5,7 @@
 //!
 //! # Pitfalls
 //!
-//! A node of a release that does not know offers refuses them, and the session stays: whoever offers must end it some time.
+//! A node of a release that does not know offers refuses them, and the session stays: the node that offers must end it some time.
 
 use std::sync::Arc;
 

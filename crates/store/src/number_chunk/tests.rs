@@ -1,7 +1,10 @@
+//! Chunks of numbers, compared with an ordered set.
+
+use std::collections::BTreeSet;
+
 use super::bits::push_number;
 use super::division::changed;
 use super::*;
-use std::collections::BTreeSet;
 
 /// A small generator, so that failures repeat.
 struct Random(u64);

@@ -264,7 +264,13 @@ const LAYER_RULES: &[LayerRule] = &[
     },
     // Tests of every layer use it.
     LayerRule { name: "counting-allocator", layer: 0, uses: &[], never: NEVER_IN_VALUES },
-    LayerRule { name: "test-databases", layer: 0, uses: &[], never: NEVER_IN_VALUES },
+    // A bound socket keeps each port that it chose.
+    LayerRule {
+        name: "test-databases",
+        layer: 0,
+        uses: &[],
+        never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
+    },
     // No feature: the tests of a feature would link two copies of it.
     LayerRule {
         name: "testkit",

@@ -328,7 +328,7 @@ impl State {
         if !envelope.fits() || !is_reliable && length > MAX_BODY {
             return Err(RefusalReason::TooLarge);
         }
-        // Before it is encoded: whoever waits for room tries often, and this is under the lock of the whole cluster.
+        // Before it is encoded: senders that wait for capacity try often, and this is under the lock of the whole cluster.
         let has_room = match is_reliable {
             true => peer.link.envelopes.has_room(length) && has_share,
             false => peer.link.has_room_for_presence(length),

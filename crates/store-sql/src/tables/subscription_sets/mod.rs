@@ -26,13 +26,13 @@ use store::{
     AddressId, NodeNumber, StoreError, StoreErrorKind, StoreFuture, SubscriptionSets, SubscriptionSide,
 };
 
+use self::chunk_table::ChunkStatements;
 use super::TableStatements;
 use crate::SqlStores;
 use crate::dialect::{DbConnection, Dialect};
 use crate::writer::Owner;
-use chunk_table::ChunkStatements;
 
-pub(crate) use changes::SubscriptionRequest;
+pub(crate) use self::changes::SubscriptionRequest;
 
 /// Subscriptions that are removed by one transaction.
 const REMOVED_AT_ONCE: usize = 1024;
