@@ -40,6 +40,19 @@ use crate::ClusteredNode;
 /// Octets of presence that one node has not settled: half of the queue, so that presence never takes the room of messages.
 /// Further presence becomes due (`due_presence.rs`).
 const MAX_PRESENCE_OCTETS: usize = 2 << 20;
+/// The same of forwarded requests and responses, which are clients' and as long as these choose.
+pub(super) const MAX_FORWARDED_OCTETS: usize = 2 << 20;
+
+/// Envelopes whose octets that one node has not settled have a bound of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BoundedEnvelopes {
+    Presence,
+    Forwarded,
+}
+
+impl BoundedEnvelopes {
+    const COUNT: usize = 2;
+}
 
 /// Seconds after which a hand-over that its node has not settled is given up: longer than the detection of a lost node, and than
 /// a message waits for the store.
@@ -52,8 +65,8 @@ struct OpenHandover {
     issuer: Option<ReceiptIssuer>,
     /// Hash of the address whose path it uses.
     path: Option<u64>,
-    /// Its octets, if it is presence.
-    presence: usize,
+    /// Its octets, if there is a bound for them.
+    bounded: Option<(BoundedEnvelopes, usize)>,
     /// Second of the node's clock at which it was sent.
     sent_at: u32,
     /// It was given up, and its sender has received an error.
@@ -74,11 +87,18 @@ struct NodeHandovers {
     sending: usize,
     /// Receipts of envelopes that returned meanwhile.
     returned: BTreeMap<Ticket, Receipt>,
-    /// Octets of presence that has not ended.
-    presence: usize,
+    /// Octets that have not ended, of each kind that has a bound.
+    bounded: [usize; BoundedEnvelopes::COUNT],
 }
 
 impl NodeHandovers {
+    /// A hand-over has ended.
+    fn release_octets(&mut self, bounded: Option<(BoundedEnvelopes, usize)>) {
+        if let Some((kind, octets)) = bounded {
+            self.bounded[kind as usize] -= octets;
+        }
+    }
+
     /// An envelope was sent, or not accepted.
     fn end_sending(&mut self) {
         self.sending = self.sending.saturating_sub(1);
@@ -191,29 +211,46 @@ impl Handovers {
         receipt
     }
 
-    /// An envelope with presence is about to be sent. False if it must wait until other presence has ended.
-    fn begin_presence(&self, node: NodeId, octets: usize) -> bool {
+    /// `envelopes` with these octets in all are about to be sent. False if they must wait until others of their kind have
+    /// ended, because these and they have more octets than `most`.
+    pub(super) fn begin_bounded(
+        &self,
+        node: NodeId,
+        kind: BoundedEnvelopes,
+        envelopes: usize,
+        octets: usize,
+        most: usize,
+    ) -> bool {
         let mut state = self.0.lock();
         let at = state.nodes.entry(node).or_default();
-        if at.presence > 0 && at.presence + octets > MAX_PRESENCE_OCTETS {
+        let open = &mut at.bounded[kind as usize];
+        if *open > 0 && *open + octets > most {
             return false;
         }
-        at.presence += octets;
-        at.sending += 1;
+        *open += octets;
+        at.sending += envelopes;
         true
     }
 
-    /// The envelope was accepted with this ticket, or not at all.
-    fn presence_sent(&self, node: NodeId, octets: usize, ticket: Option<Ticket>, now: u32) {
+    /// One of these envelopes was accepted with this ticket, or not at all.
+    pub(super) fn bounded_sent(
+        &self,
+        node: NodeId,
+        kind: BoundedEnvelopes,
+        octets: usize,
+        ticket: Option<Ticket>,
+        now: u32,
+    ) {
         let mut state = self.0.lock();
         let at = state.nodes.entry(node).or_default();
+        let bounded = Some((kind, octets));
         let ticket = ticket.filter(|ticket| ticket.has_receipt() && !at.has_ended(*ticket));
         match ticket.filter(|ticket| at.returned.remove(ticket).is_none()) {
             Some(ticket) => {
-                let open = OpenHandover { presence: octets, sent_at: now, ..OpenHandover::default() };
+                let open = OpenHandover { bounded, sent_at: now, ..OpenHandover::default() };
                 at.open.insert(ticket, open);
             }
-            None => at.presence -= octets,
+            None => at.release_octets(bounded),
         }
         at.end_sending();
     }
@@ -236,7 +273,7 @@ impl Handovers {
                 None => {}
             }
         }
-        at.presence -= ended.values().map(|handover| handover.presence).sum::<usize>();
+        ended.values().for_each(|handover| at.release_octets(handover.bounded));
         for handover in ended.values() {
             state.close_path(handover.path, node, &mut woken);
         }
@@ -252,7 +289,7 @@ impl Handovers {
         let mut state = self.0.lock();
         let Some(at) = state.nodes.get_mut(&by) else { return OpenHandover::default() };
         if let Some(open) = at.open.remove(&ticket) {
-            at.presence -= open.presence;
+            at.release_octets(open.bounded);
             return open;
         }
         if at.sending == 0 {
@@ -270,7 +307,7 @@ impl Handovers {
         let state = &mut *guard;
         let Some(at) = state.nodes.get_mut(&node) else { return };
         let open = std::mem::take(&mut at.open);
-        at.presence -= open.values().map(|handover| handover.presence).sum::<usize>();
+        open.values().for_each(|handover| at.release_octets(handover.bounded));
         at.given_up = None;
         if at.sending == 0 {
             state.nodes.remove(&node);
@@ -409,12 +446,24 @@ impl ClusteredNode<'_> {
 
     /// Sends presence to another node.
     pub(super) fn hand_over_presence(&self, node: NodeId, envelope: Envelope) -> Result<(), RefusalReason> {
-        let octets = envelope.encoded_len();
-        if !self.state.handovers.begin_presence(node, octets) {
+        let (kind, octets) = (BoundedEnvelopes::Presence, envelope.encoded_len());
+        if !self.state.handovers.begin_bounded(node, kind, 1, octets, MAX_PRESENCE_OCTETS) {
             return Err(RefusalReason::QueueFull);
         }
+        self.hand_over_begun(node, kind, envelope, octets)
+    }
+
+    /// Sends one of the envelopes of [`Handovers::begin_bounded`].
+    pub(super) fn hand_over_begun(
+        &self,
+        node: NodeId,
+        kind: BoundedEnvelopes,
+        envelope: Envelope,
+        octets: usize,
+    ) -> Result<(), RefusalReason> {
         let sent = self.cluster.deliver(node, envelope);
-        self.state.handovers.presence_sent(node, octets, sent.as_ref().ok().copied(), self.seconds());
+        let ticket = sent.as_ref().ok().copied();
+        self.state.handovers.bounded_sent(node, kind, octets, ticket, self.seconds());
         sent.map(drop).map_err(|refused| refused.reason)
     }
 
@@ -478,6 +527,7 @@ mod tests {
     use throng_core::receipt::ReceiptOutcome;
 
     const PATH: u64 = 7;
+    const PRESENCE: BoundedEnvelopes = BoundedEnvelopes::Presence;
 
     fn node(name: &str) -> NodeId {
         NodeId::new(name).unwrap()
@@ -489,6 +539,10 @@ mod tests {
 
     fn poll(receipt: &Receipt) -> Poll<ReceiptOutcome> {
         receipt.poll_outcome(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn begin_presence(handovers: &Handovers, to: NodeId, octets: usize) -> bool {
+        handovers.begin_bounded(to, PRESENCE, 1, octets, MAX_PRESENCE_OCTETS)
     }
 
     fn send(handovers: &Handovers, to: NodeId, sequence: u64) -> Option<Receipt> {
@@ -515,12 +569,12 @@ mod tests {
         let (handovers, a) = (Handovers::default(), node("a"));
         let late = send(&handovers, a, 1).unwrap();
         let others: Vec<Receipt> = [2, 3, 4].map(|n| send(&handovers, a, n).unwrap()).into();
-        handovers.begin_presence(a, 100);
-        handovers.presence_sent(a, 100, Some(ticket(5)), 0);
+        begin_presence(&handovers, a, 100);
+        handovers.bounded_sent(a, PRESENCE, 100, Some(ticket(5)), 0);
         handovers.end(a, ticket(0), &[ticket(2), ticket(4), ticket(5)]);
         let outcomes: Vec<_> = others.iter().map(poll).collect();
         assert_eq!(outcomes, [Poll::Ready(Ok(())), Poll::Pending, Poll::Ready(Ok(()))]);
-        assert_eq!(handovers.0.lock().nodes[&a].presence, 0);
+        assert_eq!(handovers.0.lock().nodes[&a].bounded, [0, 0]);
         handovers.end(a, ticket(0), &[ticket(3)]);
         assert_eq!((poll(&others[1]), poll(&late)), (Poll::Ready(Ok(())), Poll::Pending));
         assert_eq!(handovers.give_up_overdue(MAX_OPEN_SECONDS), [(a, 1)]);
@@ -538,13 +592,13 @@ mod tests {
             handovers.begin(a, Some(PATH));
             handovers.end(a, ticket(up_to), &later);
             assert!(handovers.sent(a, Some(PATH), Some(ticket(4)), true, 0).is_none());
-            handovers.begin_presence(a, 100);
+            begin_presence(&handovers, a, 100);
             handovers.end(a, ticket(up_to), &[ticket(7)]);
-            handovers.presence_sent(a, 100, Some(ticket(7)), 0);
+            handovers.bounded_sent(a, PRESENCE, 100, Some(ticket(7)), 0);
             let state = handovers.0.lock();
             assert!(state.paths.is_empty());
             let at = &state.nodes[&a];
-            assert!(at.presence == 0 && at.open.is_empty() && at.ended_later.is_empty());
+            assert!(at.bounded == [0, 0] && at.open.is_empty() && at.ended_later.is_empty());
         }
     }
 
@@ -597,8 +651,8 @@ mod tests {
         let (handovers, a) = (Handovers::default(), node("a"));
         let size = MAX_PRESENCE_OCTETS / 2;
         let send = |sequence: u64| {
-            handovers.begin_presence(a, size) && {
-                handovers.presence_sent(a, size, Some(ticket(sequence)), 0);
+            begin_presence(&handovers, a, size) && {
+                handovers.bounded_sent(a, PRESENCE, size, Some(ticket(sequence)), 0);
                 true
             }
         };
@@ -606,10 +660,10 @@ mod tests {
         handovers.end(a, ticket(1), &[]);
         assert!(send(4) && !send(5));
         drop(handovers.returned(a, ticket(2), None));
-        assert!(handovers.begin_presence(a, size));
-        handovers.presence_sent(a, size, None, 0);
+        assert!(begin_presence(&handovers, a, size));
+        handovers.bounded_sent(a, PRESENCE, size, None, 0);
         assert!(send(6) && !send(7), "the one that was not accepted takes no room");
-        assert!(handovers.begin_presence(node("b"), 2 * MAX_PRESENCE_OCTETS), "a large one alone");
+        assert!(begin_presence(&handovers, node("b"), 2 * MAX_PRESENCE_OCTETS), "a large one alone");
         handovers.forget_node(a);
         assert!(send(8), "a new one");
     }
@@ -620,8 +674,8 @@ mod tests {
         let old = send(&handovers, a, 1).unwrap();
         handovers.begin(a, Some(PATH));
         let late = handovers.sent(a, Some(PATH), Some(ticket(2)), true, 10).unwrap();
-        handovers.begin_presence(a, 100);
-        handovers.presence_sent(a, 100, Some(ticket(3)), 10);
+        begin_presence(&handovers, a, 100);
+        handovers.bounded_sent(a, PRESENCE, 100, Some(ticket(3)), 10);
         assert!(handovers.give_up_overdue(MAX_OPEN_SECONDS - 1).is_empty());
         assert_eq!(handovers.give_up_overdue(MAX_OPEN_SECONDS), [(a, 1)]);
         let error = StanzaError::new(StanzaCondition::ResourceConstraint);
@@ -631,7 +685,7 @@ mod tests {
         assert_eq!(handovers.give_up_overdue(MAX_OPEN_SECONDS + 10), [(a, 1)]);
         assert!(!handovers.uses_other_path(PATH, b) && handovers.give_up_overdue(u32::MAX).is_empty());
         handovers.end(a, ticket(3), &[]);
-        assert_eq!(handovers.0.lock().nodes[&a].presence, 0);
+        assert_eq!(handovers.0.lock().nodes[&a].bounded, [0, 0]);
         let next = send(&handovers, a, 4).unwrap();
         handovers.end(a, ticket(4), &[]);
         assert_eq!(poll(&next), Poll::Ready(Ok(())));

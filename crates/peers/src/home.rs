@@ -115,7 +115,6 @@ impl PeerState {
         self.due_presence.forget_node(node);
         self.handovers.forget_node(node);
         self.queries.forget_node(node);
-        self.forwarded.forget_node(node);
         self.inbound_requests.forget_node(node);
         self.transfers.forget_node(node);
     }

@@ -272,19 +272,20 @@ impl Inbox for ClusterInbox {
         let Some(node) = ClusteredNode::of(&self.0) else { return };
         node.state.handovers.end(from, up_to, later);
         node.send_due_presence(from);
+        node.state.inbound_requests.send_waiting(from);
     }
 
     fn on_refused(&self, from: NodeId, envelope: Envelope) {
         let Some(node) = ClusteredNode::of(&self.0) else { return };
         node.on_query_returned(from, &envelope, true);
-        node.on_request_returned(from, &envelope);
+        node.on_request_returned(from, &envelope, true);
         node.handle_return_of_own(from, &envelope);
     }
 
     fn on_undelivered(&self, to: NodeId, envelope: Envelope) {
         let Some(node) = ClusteredNode::of(&self.0) else { return };
         node.on_query_returned(to, &envelope, false);
-        node.on_request_returned(to, &envelope);
+        node.on_request_returned(to, &envelope, false);
         node.handle_return_of_own(to, &envelope);
     }
 
@@ -299,7 +300,7 @@ impl Inbox for ClusterInbox {
                     node.state.lost.lock().insert(left);
                     node.read_accounts_again();
                 }
-                node.on_peer_left(left, &claims);
+                node.on_peer_left(left, orderly, &claims);
                 tracing::info!(node = %left, claims = claims.len(), orderly, "a node left the cluster");
             }
         }

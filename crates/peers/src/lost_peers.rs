@@ -144,8 +144,9 @@ type Subscribers = BTreeMap<AddressId, (Contact, Vec<Arc<Account>>)>;
 
 impl ClusteredNode<'_> {
     /// A node with these claims has left.
-    pub(super) fn on_peer_left(&self, node: NodeId, claims: &[Claim]) {
+    pub(super) fn on_peer_left(&self, node: NodeId, is_orderly: bool, claims: &[Claim]) {
         self.state.forget_node(node);
+        self.state.forwarded.forget_node(node, is_orderly, self.seconds());
         let shared = self.forget_sessions_of(node, claims);
         let mut lost: Vec<(u64, AddressId)> = claims
             .iter()

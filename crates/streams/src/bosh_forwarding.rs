@@ -10,7 +10,8 @@ use std::task::{Context, Poll};
 
 use net::bosh::{BoshForwarder, BoshSessionTable, ForwardedRequest, ForwardingError, HeldForwardedRequest};
 use peers::forwarded_requests::{
-    self, AcceptedRequest, ForwardedRequestHandler, ForwardingFailure, HandleForwardedRequest,
+    self, AcceptedRequest, ForwardedRequestHandler, ForwardingFailure, HandleForwardedRequest, HeldResponse,
+    MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, RequestGroup,
 };
 use throng_core::Node;
 
@@ -32,13 +33,22 @@ impl BoshForwarder for PeerForwarder {
         forwarded_requests::own_tag(&self.0)
     }
 
+    fn max_request_bytes(&self) -> usize {
+        MAX_REQUEST_BYTES
+    }
+
+    fn max_response_bytes(&self) -> usize {
+        MAX_RESPONSE_BYTES
+    }
+
     fn forward(
         &self,
         tag: u32,
+        client: u64,
         request: &[u8],
         seconds: u32,
     ) -> Result<Box<dyn ForwardedRequest>, ForwardingError> {
-        let started = forwarded_requests::forward(&self.0, tag, request, seconds).map_err(error)?;
+        let started = forwarded_requests::forward(&self.0, tag, client, request, seconds).map_err(error)?;
         Ok(Box::new(RequestToPeer(started)))
     }
 
@@ -69,17 +79,30 @@ impl ForwardedRequest for RequestToPeer {
 struct SessionsOfNode(Weak<BoshSessionTable>);
 
 impl HandleForwardedRequest for SessionsOfNode {
-    fn handle(&self, request: &[u8]) -> Option<Box<dyn AcceptedRequest>> {
+    fn take(&self, request: Vec<u8>) -> Option<Box<dyn AcceptedRequest>> {
         let sessions = self.0.upgrade()?;
-        Some(Box::new(RequestOfPeer(sessions.handle_forwarded(request))))
+        Some(Box::new(RequestOfPeer(sessions.take_forwarded(request))))
     }
 }
 
 struct RequestOfPeer(HeldForwardedRequest);
 
 impl AcceptedRequest for RequestOfPeer {
-    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<(Vec<u8>, bool)> {
-        self.0.poll_response(cx)
+    fn group(&self) -> Option<RequestGroup> {
+        let (id, position, most) = self.0.place()?;
+        Some(RequestGroup { id, position, most })
+    }
+
+    fn handle(&mut self) {
+        self.0.handle();
+    }
+
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<HeldResponse> {
+        self.0.poll_response(cx).map(|response| HeldResponse {
+            head: response.head,
+            body: Box::new(response.body),
+            awaits_end: response.awaits_confirmation,
+        })
     }
 
     fn response_sent(&mut self) {

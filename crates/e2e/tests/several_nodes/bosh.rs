@@ -325,12 +325,98 @@ async fn a_client_learns_that_the_node_of_its_session_is_gone() {
     cluster.settle().await;
     assert_eq!(fetch(&mut held), None);
     cluster.crash(0).await;
-    let mut next = cluster.post(1, &juliet.body(juliet.rid + 1, "", ""));
+    // It may only have been cut off, so the client asks again, each time after a moment.
+    let text = fetch(&mut held).expect("an answer");
+    assert!(text.contains("type='error'"), "{text}");
+    let next = juliet.body(juliet.rid + 1, "", "");
+    let mut held = cluster.post(1, &next);
     cluster.settle().await;
-    for pending in [&mut held, &mut next] {
-        let text = fetch(pending).expect("an answer");
-        assert!(text.contains("type='terminate'") && text.contains("condition='item-not-found'"), "{text}");
+    assert_eq!(fetch(&mut held), None);
+    cluster.servers.advance(10).await;
+    cluster.settle().await;
+    let text = fetch(&mut held).expect("an answer");
+    assert!(text.contains("type='error'"), "{text}");
+    let mut last = cluster.post(1, &next);
+    cluster.settle().await;
+    let text = fetch(&mut last).expect("an answer");
+    assert!(text.contains("type='terminate'") && text.contains("condition='item-not-found'"), "{text}");
+}
+
+#[tokio::test]
+async fn a_session_is_used_again_through_a_node_that_was_cut_off_from_it() {
+    let cluster = BoshCluster::new(2).await;
+    let (mut romeo, mut juliet) = (cluster.login("romeo").await, cluster.login("juliet").await);
+    juliet.held.clear();
+    juliet.rid += 1;
+    let body = juliet.body(juliet.rid, "", "");
+    let mut held = cluster.post(1, &body);
+    cluster.settle().await;
+    let nodes = ["node-0", "node-1"].map(|name| NodeId::new(name).expect("a name"));
+    cluster.servers.bus.cut(nodes[0], nodes[1]);
+    for _ in 0..64 {
+        cluster.settle().await;
     }
+    let text = fetch(&mut held).expect("an answer");
+    assert!(text.contains("type='error'"), "{text}");
+    let mut early = cluster.post(1, &body);
+    cluster.settle().await;
+    assert_eq!(fetch(&mut early), None);
+    cluster.servers.bus.heal(nodes[0], nodes[1]);
+    cluster.servers.advance(3).await;
+    assert!(fetch(&mut early).expect("an answer").contains("type='error'"));
+    let mut again = cluster.post(1, &body);
+    cluster.settle().await;
+    assert_eq!(fetch(&mut again), None, "the session goes on");
+    romeo.next = 1;
+    romeo.ask(&romeo.message_to("juliet", 0)).await;
+    assert_eq!(ids(&fetch(&mut again).expect("a message"), "romeo"), all("romeo", 1));
+}
+
+/// A client can send requests faster than the other node handles them.
+#[tokio::test]
+async fn forwarded_requests_leave_room_for_messages_in_the_queue_between_the_nodes() {
+    let cluster = BoshCluster::new(2).await;
+    let (romeo, juliet) = (cluster.login("romeo").await, cluster.login("juliet").await);
+    let mut refused = 0;
+    for _ in 0..20 {
+        for client in [&romeo, &juliet] {
+            let long = client.message_to("romeo", 0).replace(">x<", &format!(">{}<", "x".repeat(200_000)));
+            let mut pending = cluster.post(1, &client.body(client.rid + 1, "", &long));
+            refused += usize::from(fetch(&mut pending).is_some_and(|text| text.contains("type='error'")));
+        }
+    }
+    assert!(refused >= 20, "{refused} of 40");
+    let node = &cluster.servers.nodes[1].node;
+    let deliver = |_| {
+        let (own, to) = ("node-1", "node-0");
+        let own = NodeId::new(own).expect("a name");
+        let (kind, class) = (cluster::EnvelopeKind::Engine(22), cluster::EnvelopeClass::Control);
+        let envelope = cluster::Envelope::new(kind, class, own, Vec::new(), vec![0; 100_000]);
+        node.cluster.deliver(NodeId::new(to).expect("a name"), envelope).is_ok()
+    };
+    assert_eq!((0..10).filter(|number| deliver(*number)).count(), 10);
+}
+
+/// Each of them could occupy the nodes until the client has read all.
+#[tokio::test]
+async fn of_a_request_that_is_sent_many_times_the_last_one_is_answered() {
+    let cluster = BoshCluster::new(2).await;
+    let (mut romeo, mut juliet) = (cluster.login("romeo").await, cluster.login("juliet").await);
+    juliet.held.clear();
+    cluster.settle().await;
+    juliet.rid += 1;
+    let body = juliet.body(juliet.rid, "", "");
+    let mut first = cluster.post(0, &body);
+    romeo.ask(&romeo.message_to("juliet", 0)).await;
+    let text = fetch(&mut first).expect("a message");
+    let mut many: Vec<PendingResponse> = (0..100).map(|_| cluster.post(1, &body)).collect();
+    cluster.settle().await;
+    let answers: Vec<String> = many.iter_mut().filter_map(fetch).collect();
+    assert_eq!(answers.last(), Some(&text));
+    many.last_mut().expect("one").response_sent();
+    cluster.settle().await;
+    let repeated = answers.iter().filter(|answer| **answer == text).count();
+    assert!(answers.len() == 100 && repeated < 100, "{repeated} of {}", answers.len());
 }
 
 #[tokio::test]

@@ -38,19 +38,27 @@ pub enum ForwardingError {
     NoSession,
     /// The client should send the request again: too much is under way, or the other node did not answer in time.
     Retry,
+    /// The request is larger than any that can be forwarded.
+    TooLarge,
 }
 
 /// Sends requests to the nodes of their sessions.
 pub trait BoshForwarder: Send + Sync {
     /// Tag of this node, which identifies it among the members of the cluster.
     fn own_tag(&self) -> u32;
-    /// Sends a request to the node with this tag, and waits that many seconds for its response.
+    /// Maximum octets of a request.
+    fn max_request_bytes(&self) -> usize;
+    /// Maximum octets of a response.
+    fn max_response_bytes(&self) -> usize;
+    /// Sends a request to the node with this tag, and waits that many seconds for its response. `client`: a number for the
+    /// client's address, of which one must not use everything.
     ///
     /// # Errors
-    /// If it cannot be sent.
+    /// If nothing was sent.
     fn forward(
         &self,
         tag: u32,
+        client: u64,
         request: &[u8],
         seconds: u32,
     ) -> Result<Box<dyn ForwardedRequest>, ForwardingError>;
@@ -89,13 +97,17 @@ pub(super) fn decode_request(octets: &[u8]) -> Option<(bool, u128, &[u8])> {
     Some((flags & SECURE != 0, u128::from_be_bytes(*sid), body))
 }
 
-pub(super) fn encode_response(response: &BoshResponse, found: bool) -> Vec<u8> {
+/// Maximum octets before the body of a response.
+pub(super) const MAX_HEAD_BYTES: usize = 4 + u8::MAX as usize;
+
+/// What precedes the body of a response.
+pub(super) fn encode_head(response: &BoshResponse, found: bool) -> Vec<u8> {
     let content_type = response.content_type.as_deref().unwrap_or_default();
     // Validated when the session was created; a longer one would be a bug, and the default is valid XML for all clients.
     let (length, content_type) = u8::try_from(content_type.len()).map_or((0, ""), |n| (n, content_type));
     let flags = if response.close { CLOSE } else { 0 } | if found { FOUND } else { 0 };
     let [high, low] = response.status.to_be_bytes();
-    [&[high, low, flags, length], content_type.as_bytes(), &response.body].concat()
+    [&[high, low, flags, length], content_type.as_bytes()].concat()
 }
 
 /// The response, and whether the session exists. `None` if the octets are none.
@@ -118,7 +130,8 @@ fn decode_response(octets: &[u8]) -> Option<(BoshResponse, bool)> {
 
 /// The response of another node to a request.
 pub(super) struct ForwardedResponse {
-    pub(super) request: Box<dyn ForwardedRequest>,
+    /// Absent after a response that the client never gets.
+    pub(super) request: Option<Box<dyn ForwardedRequest>>,
     pub(super) table: Arc<BoshSessionTable>,
     pub(super) forwarded: ForwardedFor,
     /// The client expects HTTP errors.
@@ -131,18 +144,25 @@ pub(super) struct ForwardedFor {
     pub(super) sid: u128,
     pub(super) address: u64,
     pub(super) octets: u32,
-    /// It was counted: no earlier request has shown that the session exists.
+    /// Requests per second of a session; 0: no limit.
+    pub(super) rate: u32,
+    /// It was counted for its address: no earlier request has shown that the session exists.
     pub(super) is_counted: bool,
 }
 
 impl ForwardedResponse {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BoshResponse> {
-        let Poll::Ready(result) = self.request.poll_response(cx) else { return Poll::Pending };
+        let Some(request) = &mut self.request else { return Poll::Pending };
+        let Poll::Ready(result) = request.poll_response(cx) else { return Poll::Pending };
         let response = result.map(|octets| decode_response(&octets));
+        if !matches!(response, Ok(Some(_))) {
+            // What is sent instead must not confirm anything.
+            self.request = None;
+        }
         let found = match &response {
             Ok(Some((_, found))) => Some(*found),
             Ok(None) | Err(ForwardingError::NoSession) => Some(false),
-            Err(ForwardingError::Retry) => None,
+            Err(ForwardingError::Retry | ForwardingError::TooLarge) => None,
         };
         self.table.on_forwarded_response(&self.forwarded, found);
         Poll::Ready(match response {
@@ -156,10 +176,10 @@ impl ForwardedResponse {
 /// The response to a request that no node has answered: the client sends it again (section 17.3), or creates a new session
 /// (section 17.2).
 pub(super) fn failure(error: ForwardingError, legacy: bool) -> BoshResponse {
+    let terminal = |condition: Condition| (condition.status(legacy), condition.body());
     let (status, body) = match error {
-        ForwardingError::NoSession => {
-            (Condition::ItemNotFound.status(legacy), Condition::ItemNotFound.body())
-        }
+        ForwardingError::NoSession => terminal(Condition::ItemNotFound),
+        ForwardingError::TooLarge => terminal(Condition::PolicyViolation),
         ForwardingError::Retry => (200, RECOVERABLE),
     };
     BoshResponse { status, body, content_type: None, close: false }
@@ -194,7 +214,7 @@ mod tests {
         ] {
             let content_type = content_type.map(Into::into);
             let response = BoshResponse { status, body: (&b"<body/>"[..]).into(), content_type, close };
-            let octets = encode_response(&response, found);
+            let octets = [&encode_head(&response, found)[..], &response.body].concat();
             assert_eq!(decode_response(&octets), Some((response, found)));
         }
     }

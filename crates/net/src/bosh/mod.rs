@@ -47,7 +47,7 @@ use crate::connection_info::SharedListenerConfig;
 use crate::stream::Stream;
 
 pub use forwarding::{BoshForwarder, ForwardedRequest, ForwardingError};
-pub use other_nodes::HeldForwardedRequest;
+pub use other_nodes::{ForwardedResponseParts, HeldForwardedRequest};
 pub use pending_response::PendingResponse;
 pub use session_table::BoshSessionTable;
 pub(crate) use stream::BoshStream;

@@ -85,7 +85,9 @@ impl PendingResponse {
     /// The kernel has taken the response.
     pub fn response_sent(&mut self) {
         match &mut self.0 {
-            ResponseOrigin::OtherNode(response) => response.request.response_sent(),
+            ResponseOrigin::OtherNode(response) => {
+                response.request.iter_mut().for_each(|request| request.response_sent());
+            }
             ResponseOrigin::Local { session, ticket, answered: true, .. } => {
                 if let Some(session) = session.take() {
                     session.response_sent(*ticket);

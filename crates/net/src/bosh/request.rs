@@ -52,21 +52,25 @@ pub(super) struct BoshRequest<'a> {
     pub(super) newkey: Option<&'a str>,
     pub(super) terminate: bool,
     pub(super) restart: bool,
-    /// The payloads as items (see [`push_item`]); a restart has none.
+    /// The payloads as items (see [`push_item`]); a restart has none. Empty until [`BoshRequest::read_payloads`].
     pub(super) items: Result<Vec<u8>, BoshRequestError>,
     tag: StartTag<'a>,
+    /// What follows the start tag.
+    rest: &'a [u8],
+    /// All numbers are valid.
+    is_sound: bool,
 }
 
 impl<'a> BoshRequest<'a> {
-    /// Reads a whole body. Errors in the payloads are stored in `items`, so that the session can still be found.
-    /// Payloads may take `most` bytes after they are rewritten without the wrapper's prefixes.
-    pub(super) fn read(
-        body: &'a [u8],
-        limits: &Limits,
-        most: usize,
-    ) -> Result<BoshRequest<'a>, BoshRequestError> {
+    /// Reads the start tag of a body.
+    pub(super) fn read_head(body: &'a [u8], limits: &Limits) -> Result<BoshRequest<'a>, BoshRequestError> {
         let start = skip_declaration(body)?;
-        let end = tag_end(body, start).ok_or(BoshRequestError::Malformed)?;
+        // A longer tag is refused below, so the rest of the body is not searched.
+        let most =
+            start.saturating_add(usize::from(limits.start_tag_bytes)).saturating_add(1).min(body.len());
+        let is_cut = most < body.len();
+        let error = if is_cut { BoshRequestError::TooLarge } else { BoshRequestError::Malformed };
+        let end = tag_end(&body[..most], start).ok_or(error)?;
         let tag = Reader::open_tag(&body[start..end], limits)?;
         if !tag.is("body", Ns::HttpBind) {
             return Err(BoshRequestError::Malformed);
@@ -82,8 +86,9 @@ impl<'a> BoshRequest<'a> {
             restart: false,
             items: Ok(Vec::new()),
             tag,
+            rest: &body[end..],
+            is_sound: true,
         };
-        let mut sound = true;
         for attr in request.tag.attrs() {
             if attr.prefix.is_some() {
                 request.restart |=
@@ -96,7 +101,7 @@ impl<'a> BoshRequest<'a> {
                 "ack" => request.ack = parse_number(attr.raw),
                 "pause" => {
                     let pause = parse_number(attr.raw).map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-                    sound &= pause.is_some();
+                    request.is_sound &= pause.is_some();
                     request.pause = pause;
                 }
                 "key" => request.key = Some(attr.raw),
@@ -105,23 +110,27 @@ impl<'a> BoshRequest<'a> {
                 _ => {}
             }
         }
-        let rest = &body[end..];
-        request.items = if !sound {
+        Ok(request)
+    }
+
+    /// Reads the payloads. Errors are stored in `items`, because the session must end. Payloads may take `most` bytes after they
+    /// are rewritten without the wrapper's prefixes.
+    pub(super) fn read_payloads(&mut self, limits: &Limits, most: usize) {
+        self.items = if !self.is_sound {
             Err(BoshRequestError::Malformed)
-        } else if request.tag.empty {
-            if leading_whitespace(rest) == rest.len() {
+        } else if self.tag.empty {
+            if leading_whitespace(self.rest) == self.rest.len() {
                 Ok(Vec::new())
             } else {
                 Err(BoshRequestError::Malformed)
             }
         } else {
-            parse_items(rest, &request.tag, limits, most)
+            parse_items(self.rest, &self.tag, limits, most)
         };
-        if request.restart && request.items.is_ok() {
+        if self.restart && self.items.is_ok() {
             // XEP-0206, section 5: payloads of a restart belong neither to the old stream nor to the new one.
-            request.items = Ok(Vec::new());
+            self.items = Ok(Vec::new());
         }
-        Ok(request)
     }
 
     /// Whether the request only polls for a response.

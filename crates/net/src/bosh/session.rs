@@ -116,23 +116,60 @@ impl BoshSession {
         BoshResponse { status, body, content_type: self.params.content_type.clone(), close: false }
     }
 
-    /// Handles a request with the identifier of this session. `secure`: its connection is encrypted.
+    /// Handles a request with the identifier of this session. `secure`: its connection is encrypted. Payloads may take `most`
+    /// bytes.
     pub(super) fn handle_request(
         self: &Arc<Self>,
         secure: bool,
-        request: BoshRequest<'_>,
+        mut request: BoshRequest<'_>,
+        (limits, most): (&xml::Limits, usize),
     ) -> PendingResponse {
-        if self.params.secure && !secure {
-            // Section 19.1: the session goes on; otherwise anyone could end it.
-            let body = Condition::PolicyViolation.body();
-            return PendingResponse::ready(BoshResponse { close: true, ..self.answer(403, body) });
+        self.begin_request(secure, &request).unwrap_or_else(|| {
+            request.read_payloads(limits, most);
+            self.handle_payloads(request)
+        })
+    }
+
+    /// The response to a request over an unencrypted connection, if the session needs an encrypted one.
+    pub(super) fn refuse_insecure(&self, secure: bool) -> Option<PendingResponse> {
+        if !self.params.secure || secure {
+            return None;
         }
-        let was_open;
-        let reply;
-        (was_open, reply) = self.with_state(|state, agreed, now, wakes| {
+        // Section 19.1: the session goes on, and its rate is not used; otherwise anyone could end it.
+        let body = Condition::PolicyViolation.body();
+        Some(PendingResponse::ready(BoshResponse { close: true, ..self.answer(403, body) }))
+    }
+
+    /// Handles a request as far as its payloads do not matter. `None`: they must be read.
+    pub(super) fn begin_request(
+        self: &Arc<Self>,
+        secure: bool,
+        request: &BoshRequest<'_>,
+    ) -> Option<PendingResponse> {
+        if let Some(refused) = self.refuse_insecure(secure) {
+            return Some(refused);
+        }
+        let (was_open, outcome) = self.with_state(|state, agreed, now, wakes| {
+            (state.is_open(), state.begin_request(agreed, request, now, wakes))
+        });
+        outcome.map(|outcome| self.response(was_open, outcome))
+    }
+
+    /// Handles a request whose payloads have been read.
+    pub(super) fn handle_payloads(self: &Arc<Self>, request: BoshRequest<'_>) -> PendingResponse {
+        let (was_open, outcome) = self.with_state(|state, agreed, now, wakes| {
             (state.is_open(), state.request(agreed, request, now, wakes))
         });
-        match reply {
+        self.response(was_open, outcome)
+    }
+
+    /// Counts a request that is refused without a look at it.
+    pub(super) fn count_refused(&self) {
+        self.with_state(|state, _, now, _| state.count_refused(now));
+    }
+
+    fn response(self: &Arc<Self>, was_open: bool, outcome: BoshRequestOutcome) -> PendingResponse {
+        match outcome {
             BoshRequestOutcome::Held(ticket) => PendingResponse::wait(self.clone(), ticket),
             BoshRequestOutcome::OutOfOrder(ticket) => {
                 self.common.reordered.fetch_add(1, Relaxed);
@@ -169,7 +206,7 @@ impl BoshSession {
         }
     }
 
-    fn refusal(&self, condition: Condition) -> PendingResponse {
+    pub(super) fn refusal(&self, condition: Condition) -> PendingResponse {
         PendingResponse::ready(self.answer(condition.status(self.legacy()), condition.body()))
     }
 

@@ -35,7 +35,7 @@ const VERSION: (u32, u32) = (1, 11);
 /// Number of shards.
 const SHARDS: usize = 64;
 /// Request burst, in seconds of the permitted rate.
-const BURST_SECONDS: u32 = 5;
+pub(super) const BURST_SECONDS: u32 = 5;
 /// Set in the identifiers of sessions whose client expects HTTP errors, so that it gets one even after its session is
 /// gone.
 pub(super) const LEGACY_SID_BIT: u128 = 1;
@@ -115,14 +115,18 @@ impl BoshSessionTable {
             return refusal(Condition::PolicyViolation, false);
         }
         // Without a body, a legacy client cannot be recognised.
-        let request = match BoshRequest::read(body, &origin.listener.limits, max_unread_bytes(most)) {
+        let mut request = match BoshRequest::read_head(body, &origin.listener.limits) {
             Ok(request) => request,
             Err(BoshRequestError::Malformed) => return refusal(Condition::BadRequest, false),
             Err(BoshRequestError::TooLarge) => return refusal(Condition::PolicyViolation, false),
         };
-        let Some(sid) = request.sid else { return self.create_session(origin, request) };
+        let most = max_unread_bytes(most);
+        let Some(sid) = request.sid else {
+            request.read_payloads(&origin.listener.limits, most);
+            return self.create_session(origin, request);
+        };
         match sid.and_then(|sid| self.session(sid)) {
-            Some(session) => session.handle_request(origin.secure, request),
+            Some(session) => session.handle_request(origin.secure, request, (&origin.listener.limits, most)),
             None => self.forward(sid, &origin, body),
         }
     }

@@ -145,7 +145,54 @@ impl BoshState {
         due
     }
 
-    /// Handles a request for this session.
+    /// Handles a request for this session as far as its payloads do not matter. `None`: they must be read, and
+    /// [`BoshState::request`] follows.
+    pub(super) fn begin_request(
+        &mut self,
+        agreed: &SessionParams,
+        request: &BoshRequest<'_>,
+        now: Millis,
+        wakes: &mut WakeList,
+    ) -> Option<BoshRequestOutcome> {
+        if self.is_finished() {
+            return Some(BoshRequestOutcome::SessionGone);
+        }
+        if !self.meter.try_take(1, now) {
+            return Some(self.fail(TerminationReason::Policy, wakes));
+        }
+        self.request_id(agreed, request, now, wakes).err()
+    }
+
+    /// Counts a request that is refused. It does not end the session.
+    pub(super) fn count_refused(&mut self, now: Millis) {
+        self.meter.try_take(1, now);
+    }
+
+    /// The id of a request with payloads for the session, or what it results in without them.
+    fn request_id(
+        &mut self,
+        agreed: &SessionParams,
+        request: &BoshRequest<'_>,
+        now: Millis,
+        wakes: &mut WakeList,
+    ) -> Result<u64, BoshRequestOutcome> {
+        if self.is_finished() {
+            return Err(BoshRequestOutcome::SessionGone);
+        }
+        let Some(rid) = request.rid else { return Err(self.fail(TerminationReason::BadRequest, wakes)) };
+        if rid <= self.last_rid || self.out_of_order.iter().any(|early| early.rid == rid) {
+            return Err(self.replay(rid, request.key, now, wakes));
+        }
+        if let Termination::StreamEnded(last) = &mut self.termination {
+            return Err(last.take().map_or(BoshRequestOutcome::SessionGone, BoshRequestOutcome::FinalBody));
+        }
+        if rid - self.last_rid > max_requests(agreed, request) as u64 {
+            return Err(self.fail(TerminationReason::Sequence, wakes));
+        }
+        Ok(rid)
+    }
+
+    /// Handles a request whose payloads have been read.
     pub(super) fn request(
         &mut self,
         agreed: &SessionParams,
@@ -153,24 +200,12 @@ impl BoshState {
         now: Millis,
         wakes: &mut WakeList,
     ) -> BoshRequestOutcome {
-        if self.is_finished() {
-            return BoshRequestOutcome::SessionGone;
-        }
-        if !self.meter.try_take(1, now) {
-            return self.fail(TerminationReason::Policy, wakes);
-        }
-        let Some(rid) = request.rid else { return self.fail(TerminationReason::BadRequest, wakes) };
-        if rid <= self.last_rid || self.out_of_order.iter().any(|early| early.rid == rid) {
-            return self.replay(rid, request.key, now, wakes);
-        }
-        if let Termination::StreamEnded(last) = &mut self.termination {
-            return last.take().map_or(BoshRequestOutcome::SessionGone, BoshRequestOutcome::FinalBody);
-        }
-        let requests =
-            usize::from(agreed.requests) + usize::from(request.pause.is_some() || request.terminate);
-        if rid - self.last_rid > requests as u64 {
-            return self.fail(TerminationReason::Sequence, wakes);
-        }
+        // The same request may have arrived meanwhile on another connection.
+        let rid = match self.request_id(agreed, &request, now, wakes) {
+            Ok(rid) => rid,
+            Err(outcome) => return outcome,
+        };
+        let requests = max_requests(agreed, &request);
         if self.overactive(agreed, &request, rid, requests, now) {
             return self.fail(TerminationReason::Policy, wakes);
         }
@@ -763,6 +798,11 @@ impl BoshState {
     }
 }
 
+/// Section 11: maximum number of requests under way, with this one.
+fn max_requests(agreed: &SessionParams, request: &BoshRequest<'_>) -> usize {
+    usize::from(agreed.requests) + usize::from(request.pause.is_some() || request.terminate)
+}
+
 /// Whether an id may begin a session: further ids must follow.
 pub(super) fn is_valid_first_rid(rid: u64) -> bool {
     rid < MAX_RID
@@ -811,7 +851,7 @@ mod tests {
             state.deliver(&agreed, &ExtractedElements::default(), b"<a/>", NOW, &mut WakeList::default());
         assert!(!delivered);
         let body = b"<body rid='2' sid='00000000000000000000000000000001' xmlns='http://jabber.org/protocol/httpbind'/>";
-        let Ok(request) = BoshRequest::read(body, &xml::Limits::CEILING, 1000) else { panic!("a request") };
+        let Ok(request) = BoshRequest::read_head(body, &xml::Limits::CEILING) else { panic!("a request") };
         let mut wakes = WakeList::default();
         state.request(&agreed, request, NOW, &mut wakes);
         wakes.wake();
