@@ -207,6 +207,15 @@ mod tests {
     }
 
     #[test]
+    fn bodies_of_bosh_can_be_forwarded() {
+        let bosh = |text: &str| read(&format!("nats = ['nats://a']\n[http.bosh]\n{text}"));
+        assert!(bosh("body_bytes = 4000000").is_ok());
+        assert!(bosh("body_bytes = 5000000").unwrap_err().contains("no more than"));
+        assert!(bosh("body_bytes = 5000000\nenabled = false").is_ok());
+        assert!(NodeConfig::from_text("[http.bosh]\nbody_bytes = 5000000").is_ok(), "a single node");
+    }
+
+    #[test]
     fn mistakes_say_what_to_do() {
         let fault = |cluster: &str| read(cluster).unwrap_err();
         assert!(fault("node = 'a'").contains("at least one NATS server"));

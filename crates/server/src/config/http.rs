@@ -13,6 +13,8 @@ use super::reader::{ConfigErrors, ConfigSection};
 
 /// Bytes of a BOSH body around its stanzas.
 const BODY_OVERHEAD_BYTES: usize = 4096;
+/// Maximum bytes of a BOSH body that a node of a cluster forwards, with room for what it adds.
+const MAX_FORWARDED_BODY_BYTES: usize = peers::forwarded_requests::MAX_REQUEST_BYTES - 1024;
 /// Milliseconds: shorter than people notice, and a quarter fewer requests of a client with 24 contacts.
 const DEFAULT_PRESENCE_DELAY_MS: u32 = 500;
 
@@ -177,7 +179,20 @@ fn websocket(mut section: ConfigSection, limits: &NodeLimits) -> Option<net::web
 }
 
 /// Checks that involve several sections.
-pub(super) fn check_consistency(http: &HttpConfig, listen: &[super::ListenConfig], faults: &ConfigErrors) {
+pub(super) fn check_consistency(
+    http: &HttpConfig,
+    listen: &[super::ListenConfig],
+    is_cluster: bool,
+    faults: &ConfigErrors,
+) {
+    if let Some(body_bytes) = http.settings.bosh_body_bytes.filter(|_| is_cluster)
+        && body_bytes > MAX_FORWARDED_BODY_BYTES
+    {
+        faults.add(format!(
+            "[http.bosh] body_bytes is {body_bytes}, but the nodes of a cluster forward at most \
+             {MAX_FORWARDED_BODY_BYTES} to each other; set [http.bosh] body_bytes to no more than that"
+        ));
+    }
     let net::http::TrustedProxies { trusted, address, scheme } = &http.settings.proxies;
     if trusted.is_empty() && (address.is_some() || scheme.is_some()) {
         faults.add(

@@ -176,7 +176,7 @@ impl NodeConfig {
         let tls = listen::tls(root.section("tls"));
         let listen = listen::listeners(&mut root);
         let http = http::http(root.section("http"), &limits);
-        http::check_consistency(&http, &listen, &faults);
+        http::check_consistency(&http, &listen, cluster.is_some(), &faults);
         let modules = modules::modules(&mut root);
         let host = modules::hosts(&mut root, &hosts, auth, &provider);
         let mut log = root.section("log");
