@@ -208,7 +208,7 @@ fn thousands_of_subscribers_receive_an_event_and_the_end_of_their_subscription()
         "{listed}"
     );
     configure(&hamlet, &[("pubsub#access_model", "whitelist")]);
-    assert_eq!(users.each_ref().map(|user| user.recv().len()), [1, 1, 1], "who may not stay is told");
+    assert_eq!(users.each_ref().map(|user| user.recv().len()), [1, 1, 1], "who may not stay is notified");
     let listed = owner_get(&hamlet, &format!("<subscriptions node='{NODE}'/>{page}"));
     assert!(listed.contains("<count>0</count>"), "{listed}");
 }
