@@ -36,7 +36,7 @@ const WAITING_TARGETS: [WaitingTarget; 18] = [
     waiting("store-sql/tests/separate_auth.rs", 6, "round trips to PostgreSQL and MariaDB"),
     waiting("store-sql/tests/servers.rs", 6, "databases that are killed, and slow connections"),
     waiting("cluster-nats/tests/permissions.rs", 6, "nodes that NATS refuses, until they report it"),
-    waiting("e2e/tests/cluster.rs", 6, "nodes that are lost, until the others notice it"),
+    waiting("e2e/tests/cluster/main.rs", 6, "nodes that are lost, until the others notice it"),
     waiting("cluster-nats/tests/faults.rs", 6, "NATS servers that are gone, and records that expire"),
     waiting("store-sql/tests/mariadb.rs", 6, "round trips to MariaDB"),
     waiting("store-sql/tests/million_accounts.rs", 2, "a million rows that a database writes"),
