@@ -45,7 +45,7 @@ async fn acknowledged(client: &mut StreamClient, messages: usize) -> ReceivedEle
 
 async fn every_shape_is_queued(resumes: bool) {
     const PAYLOAD: &str = "<body>x{}</body>";
-    let mut scenario = LimitScenario::new(StanzaTransport::Tcp).await;
+    let mut scenario = Box::pin(LimitScenario::new(StanzaTransport::Tcp)).await;
     let allowed: Vec<_> = shapes().into_iter().filter(|shape| shape.is_allowed(PAYLOAD)).collect();
     assert!(allowed.len() > 100, "{} shapes", allowed.len());
     for (number, some) in allowed.chunks(QUEUED_AT_A_TIME).enumerate() {

@@ -219,7 +219,7 @@ const STANZA_ROUTES: [StanzaRoute; 7] = [
 ];
 
 async fn every_shape_arrives_or_is_refused(transport: StanzaTransport) {
-    let mut scenario = LimitScenario::new(transport).await;
+    let mut scenario = Box::pin(LimitScenario::new(transport)).await;
     let (mut arrived, mut refused) = (0, 0);
     for (number, shape) in shapes().into_iter().enumerate() {
         let mut stored = Vec::new();

@@ -413,10 +413,10 @@ impl Drop for HeldEntry {
         let mut wakers = Vec::new();
         let mut state = self.state.inbound_requests.0.lock();
         set_octets(&mut state, self, 0);
-        if let Some(node) = state.nodes.get_mut(&self.from) {
-            if node.held.remove(&self.number).is_some_and(|request| request.is_in_line) {
-                wakers.extend(node.leave_line(self.number));
-            }
+        if let Some(node) = state.nodes.get_mut(&self.from)
+            && node.held.remove(&self.number).is_some_and(|request| request.is_in_line)
+        {
+            wakers.extend(node.leave_line(self.number));
         }
         if let Some(group) = self.group
             && let Some(members) = state.groups.get_mut(&group)

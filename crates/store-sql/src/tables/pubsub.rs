@@ -425,11 +425,11 @@ async fn apply_group(conn: &mut DbConnection, number: u64, group: &[PubSubChange
         }
         Some(PubSubChange::PutItem(_)) => put_items(conn, node, group).await?,
         Some(PubSubChange::RemoveItem(_)) => {
-            let id = |change| match change {
-                &PubSubChange::RemoveItem(ref id) => Some(Arg::Bytes(id.as_bytes())),
+            let ids = group.iter().filter_map(|change| match change {
+                PubSubChange::RemoveItem(id) => Some(Arg::Bytes(id.as_bytes())),
                 _ => None,
-            };
-            let args: Vec<Arg<'_>> = group.iter().filter_map(id).collect();
+            });
+            let args: Vec<Arg<'_>> = ids.collect();
             delete_in(conn, &sql.remove_items, node, &args).await?;
         }
         Some(PubSubChange::RemoveItems) => {
