@@ -111,8 +111,11 @@ async fn no_command_changes_an_administrators_account_without_the_scope_admin() 
         let (name, scope) = (command["name"].as_str().unwrap(), command["scope"].as_str().unwrap());
         let fields = command["input"].as_array().unwrap();
         let about = fields.iter().find(|f| matches!(f["type"].as_str(), Some("jid" | "jids")));
-        // Rooms have addresses, too, and no account is changed with them.
-        let is_about_account = command["changes"] == true && scope != "admin" && !name.contains("-room");
+        // Rooms and PubSub nodes have addresses, too, and no account is changed with them.
+        let is_about_account = command["changes"] == true
+            && scope != "admin"
+            && !name.contains("-room")
+            && !name.contains("-pubsub-");
         let (Some(about), true) = (about, is_about_account) else { continue };
         tried += 1;
         let scopes: Vec<TokenScope> =
