@@ -3,7 +3,7 @@
 
 use throng_e2e::text_client::TextClient;
 
-use super::{Cluster, ROSTER, befriend, message};
+use super::{Cluster, ROSTER, befriend, chat, message};
 
 /// A client with a stream that it can resume, and the identifier of the stream.
 fn login_resumable(cluster: &Cluster, member: usize, user: &str) -> (TextClient, String) {
@@ -35,6 +35,11 @@ fn a_drain_hands_sessions_over_so_that_clients_resume_on_another_node() {
     let (mut nurse, of_nurse) = login_resumable(&cluster, 0, "nurse");
     let mut tybalt = cluster.login(0, "tybalt");
     let mut juliet = cluster.login(1, "juliet");
+    // The nodes know where they are: a request that arrives before is in the roster, and sent at the next login.
+    chat(&mut romeo, &mut juliet, "juliet", "where are you");
+    chat(&mut nurse, &mut juliet, "juliet", "where are you");
+    chat(&mut juliet, &mut romeo, "romeo", "here");
+    chat(&mut juliet, &mut nurse, "nurse", "here");
     befriend((&mut romeo, "romeo"), (&mut juliet, "juliet"));
     befriend((&mut nurse, "nurse"), (&mut juliet, "juliet"));
     // The nurse has lost her connection.
@@ -50,8 +55,8 @@ fn a_drain_hands_sessions_over_so_that_clients_resume_on_another_node() {
     juliet.send(&message("romeo", "to-romeo"));
     juliet.send(&message("nurse", "to-nurse"));
     let (mut romeo, resumed) = resume(&cluster, 1, "romeo", &of_romeo, 0);
-    // The roster, presence, and three stanzas of `befriend`.
-    assert!(resumed.contains("h='5'"), "{resumed}");
+    // The roster, presence, and four messages and presence stanzas.
+    assert!(resumed.contains("h='6'"), "{resumed}");
     romeo.read_to("<body>to-romeo</body>");
     let (mut nurse, _) = resume(&cluster, 1, "nurse", &of_nurse, 0);
     nurse.read_to("<body>to-nurse</body>");
