@@ -14,6 +14,20 @@ CREATE INDEX profile_name ON profile (domain, name_key, owner);
 
 CREATE INDEX profile_nick ON profile (domain, nick_key, owner);
 
+CREATE INDEX pubsub_affiliation_node ON pubsub_affiliation (node);
+
+CREATE UNIQUE INDEX pubsub_item_id ON pubsub_item (node, id);
+
+CREATE INDEX pubsub_node_creator ON pubsub_node (creator);
+
+CREATE INDEX pubsub_node_listed ON pubsub_node (service, listed, node);
+
+CREATE INDEX pubsub_node_service ON pubsub_node (service, node);
+
+CREATE INDEX pubsub_special_entity ON pubsub_special (entity, node);
+
+CREATE INDEX pubsub_subscriber_entity ON pubsub_subscriber (subscriber, node);
+
 CREATE INDEX room_creator ON room (creator);
 
 CREATE INDEX room_listed ON room (service, public, room);
@@ -83,6 +97,50 @@ CREATE TABLE profile (
     last_name  TEXT NOT NULL,
     nick       TEXT NOT NULL,
     email      TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE pubsub_affiliation (
+    entity      INTEGER NOT NULL,
+    node        INTEGER NOT NULL,
+    affiliation INTEGER NOT NULL,
+    PRIMARY KEY (entity, node)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE pubsub_item (
+    node      INTEGER NOT NULL,
+    seq       INTEGER NOT NULL,
+    id        BLOB NOT NULL,
+    publisher BLOB NOT NULL,
+    published INTEGER NOT NULL,
+    payload   BLOB NOT NULL,
+    PRIMARY KEY (node, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE pubsub_node (
+    node    INTEGER PRIMARY KEY AUTOINCREMENT,
+    service INTEGER NOT NULL,
+    name    BLOB NOT NULL,
+    creator INTEGER NOT NULL,
+    created INTEGER NOT NULL,
+    listed  INTEGER NOT NULL,
+    title   TEXT NOT NULL,
+    config  BLOB NOT NULL,
+    UNIQUE (service, name)
+) STRICT;
+
+CREATE TABLE pubsub_special (
+    node   INTEGER NOT NULL,
+    subid  BLOB NOT NULL,
+    jid    BLOB NOT NULL,
+    entity INTEGER NOT NULL,
+    state  BLOB NOT NULL,
+    PRIMARY KEY (node, subid)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE pubsub_subscriber (
+    node       INTEGER NOT NULL,
+    subscriber INTEGER NOT NULL,
+    PRIMARY KEY (node, subscriber)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE room (
