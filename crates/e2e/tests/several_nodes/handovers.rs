@@ -561,28 +561,6 @@ fn a_message_that_is_being_stored_arrives_before_a_later_one_on_the_node_of_a_ne
     assert_eq!(romeo.handled(), romeo.sent());
 }
 
-/// A full queue must not choose another home: that one would deliver before what is in the queue.
-#[test]
-fn a_message_that_does_not_fit_into_the_queue_of_its_home_returns_with_an_error() {
-    let test = Peer::new();
-    test.claim(0);
-    test.nodes.clock.advance(10);
-    let juliet = test.online(1, "juliet", "balcony");
-    let romeo = test.online(0, "romeo", "orchard");
-    let body = "x".repeat(200_000);
-    for id in 0..30 {
-        romeo.send(&chat(&id.to_string()).replace("Hello", &body));
-    }
-    test.nodes.settle();
-    let errors = messages(&romeo);
-    assert!(!errors.is_empty() && errors.iter().all(|error| error.contains("<resource-constraint")));
-    let accepted = test.received().len();
-    assert_eq!(accepted + errors.len(), 30);
-    assert!(messages(&juliet).is_empty(), "her home is the other node");
-    let counted = test.nodes.node(0).node.metrics.cluster_not_queued.get(["queue-full"]);
-    assert_eq!(counted, errors.len() as u64);
-}
-
 /// The number of a recipient decides, also where the stanza has an address with the same hash.
 #[test]
 fn a_message_that_returns_from_a_resource_elsewhere_is_stored_for_its_recipient() {

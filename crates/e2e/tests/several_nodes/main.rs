@@ -17,6 +17,7 @@ mod bad_input;
 mod bosh;
 mod cases;
 mod envelopes;
+mod full_queues;
 mod handovers;
 mod node_queries;
 mod presence;

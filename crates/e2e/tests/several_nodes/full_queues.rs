@@ -1,0 +1,78 @@
+//! Queues to another node that are full, because it is lost and the others have not noticed yet.
+
+use cluster::{Claim, Cluster};
+
+use super::handovers::{JULIET, Peer, chat, messages};
+
+/// More than the queue to the peer holds, and each leaves less room than an error with its content needs.
+const MESSAGES: usize = 30;
+
+fn large_chat(id: usize, to: &str) -> String {
+    chat(&id.to_string()).replace(JULIET, to).replace("Hello", &"x".repeat(200_000))
+}
+
+/// The peer has an older claim on this user's address than any other node, from a session that ended with it.
+fn claim_as_home(test: &Peer, user: &str) {
+    let principal = test.nodes.node(0).principal(user);
+    let address = test.nodes.node(0).node.routing_table.hash(principal.jid.as_ref());
+    test.peer.claim(Claim { address, number: Some(principal.id.0), since: 0, takes_messages: true });
+    test.nodes.settle();
+    test.nodes.clock.advance(10);
+}
+
+/// A full queue must not choose another home: that one would deliver before what is in the queue.
+#[test]
+fn a_message_that_does_not_fit_into_the_queue_of_its_home_returns_with_an_error() {
+    let test = Peer::new();
+    test.claim(0);
+    test.nodes.clock.advance(10);
+    let juliet = test.online(1, "juliet", "balcony");
+    let romeo = test.online(0, "romeo", "orchard");
+    for id in 0..MESSAGES {
+        romeo.send(&large_chat(id, JULIET));
+    }
+    test.nodes.settle();
+    let errors = messages(&romeo);
+    assert!(!errors.is_empty() && errors.iter().all(|error| error.contains("<resource-constraint")));
+    let accepted = test.received().len();
+    assert_eq!(accepted + errors.len(), MESSAGES);
+    assert!(messages(&juliet).is_empty(), "her home is the other node");
+    let counted = test.nodes.node(0).node.metrics.cluster_not_queued.get(["queue-full"]);
+    assert_eq!(counted, errors.len() as u64);
+}
+
+/// The sender has begun its session anew after the loss of that node. Its stream counts the refused messages, so a lost error
+/// would be a lost message.
+#[test]
+fn a_sender_whose_former_node_is_not_known_to_be_lost_receives_the_error_of_a_full_queue() {
+    let test = Peer::new();
+    test.claim(0);
+    claim_as_home(&test, "romeo");
+    let romeo = test.online(0, "romeo", "orchard");
+    romeo.enable_stream_management();
+    for id in 0..MESSAGES {
+        romeo.send(&large_chat(id, JULIET));
+    }
+    test.nodes.settle();
+    let errors = messages(&romeo);
+    assert!(!errors.is_empty() && errors.iter().all(|error| error.contains("<resource-constraint")));
+    assert_eq!(test.received().len() + errors.len(), MESSAGES);
+}
+
+#[test]
+fn an_error_goes_to_the_node_of_its_recipient_if_the_queue_to_an_older_claim_is_full() {
+    let test = Peer::new();
+    claim_as_home(&test, "romeo");
+    let juliet = test.online(0, "juliet", "balcony");
+    let romeo = test.online(1, "romeo", "orchard");
+    for id in 0..MESSAGES {
+        juliet.send(&large_chat(id, "romeo@example.com"));
+    }
+    test.nodes.settle();
+    assert!(!messages(&juliet).is_empty(), "the queue is full");
+    let absent = large_chat(0, "juliet@example.com/absent").replace("'chat'", "'normal'");
+    romeo.send(&absent);
+    test.nodes.settle();
+    let errors = messages(&romeo);
+    assert!(errors.len() == 1 && errors[0].contains("<service-unavailable"), "{errors:?}");
+}
