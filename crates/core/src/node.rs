@@ -346,8 +346,13 @@ impl Node {
         change: &RosterUpdateOutcome,
     ) -> bool {
         self.advance_roster_epoch(owner);
-        self.invalidate_elsewhere(owner, InvalidationSubject::Roster);
-        let Some(account) = self.routing_table.find(owner) else { return true };
+        let account = self.routing_table.find(owner);
+        let subject = match account {
+            None if change.is_new_request() => InvalidationSubject::SubscriptionRequest,
+            _ => InvalidationSubject::Roster,
+        };
+        self.invalidate_elsewhere(owner, subject);
+        let Some(account) = account else { return true };
         let hash = self.routing_table.hash(contact);
         if let Some(contact) = change.ended_subscription()
             && let Some(peers) = self.peers()
