@@ -9,12 +9,16 @@
 //! What is read from the store is recorded, too: a message whose home crashes after it has stored a backup runs again elsewhere, and a
 //! session that has read the backup must not receive it twice. Only the store delivers it again.
 //!
+//! A session that moves takes along what the sessions of its old node have taken: they would be delivered to it again when a session
+//! elsewhere ends.
+//!
 //! A server without other nodes records nothing. Messages of an account whose sessions are all on one node are recorded only if they
 //! are read from the store.
 //!
 //! Not implemented: messages without a stanza-id (`assign_ids` of `[modules.stanza_id]` is off); accounts whose last session
 //! here has ended: the next session receives again what was stored for a session on another node.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -111,14 +115,19 @@ pub(super) fn record_read_from_store(account: &Account, stanza: &SharedStanza, n
 }
 
 fn record(account: &Account, stanza: &SharedStanza, redelivered_by: RedeliveredBy) {
-    let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return };
+    if let Some(id) = stanza_id(stanza, account.jid.as_ref()) {
+        record_ids(account, &[id], redelivered_by);
+    }
+}
+
+fn record_ids(account: &Account, ids: &[StanzaIdText], redelivered_by: RedeliveredBy) {
     account.with(|state| {
         let mut new = None;
         let copies = match state.extension::<MessageCopies>() {
             Some(copies) => copies,
             None => new.insert(MessageCopies::default()),
         };
-        copies.record(id, redelivered_by);
+        ids.iter().for_each(|id| copies.record(*id, redelivered_by));
         if let Some(new) = new {
             state.insert_extension(new);
         }
@@ -174,6 +183,42 @@ pub(super) fn stored_number(account: &Account, stanza: &SharedStanza) -> Option<
             RedeliveredBy::ThisNode | RedeliveredBy::OtherNode => None,
         }
     })
+}
+
+/// Ids of the messages that sessions of an account here have taken, as octets. Those in `held`, and in the queues of other sessions here,
+/// are not among them: if these sessions end, the session that moves must receive such a message.
+pub(super) fn taken_messages<'a>(account: &Account, held: impl Iterator<Item = &'a SharedStanza>) -> Vec<u8> {
+    let ids: Vec<StanzaIdText> = account.with(|state| {
+        let copies = state.extension::<MessageCopies>();
+        copies.map(|copies| copies.0.iter().map(|copy| copy.id).collect()).unwrap_or_default()
+    });
+    if ids.is_empty() {
+        return Vec::new();
+    }
+    let taken = RefCell::new(ids);
+    let leave_out = |stanza: &SharedStanza| {
+        if let Some(id) = stanza_id(stanza, account.jid.as_ref()) {
+            taken.borrow_mut().retain(|known| *known != id);
+        }
+    };
+    held.for_each(leave_out);
+    for session in account.sessions() {
+        session.outbox.find_held(|stanza| {
+            leave_out(stanza);
+            false
+        });
+    }
+    taken.into_inner().concat()
+}
+
+/// A session has moved here whose node has sent these ids of messages. False if the octets are none.
+pub(super) fn record_taken(account: &Account, octets: &[u8]) -> bool {
+    let (ids, rest) = octets.as_chunks::<{ TimeOrderedId::CHARS }>();
+    let is_valid = rest.is_empty() && !ids.is_empty() && ids.len() <= MAX_MESSAGES;
+    if is_valid {
+        record_ids(account, ids, RedeliveredBy::OtherNode);
+    }
+    is_valid
 }
 
 fn has_copies(account: &Account) -> bool {

@@ -12,6 +12,7 @@
 //! state      8 the number, 2 position, 2 number of parts; a part of a session
 //! offer      16 token, 4 stanzas that the client has acknowledged; the recipient is the full address
 //! taken      8 the number
+//! messages   24 for each stanza-id of a message that was taken on the old node; the recipient is the account
 //! tail       8 the number, 1 whether it is the last one; stanzas
 //! presence   of a contact, for an account that was here a moment ago: as the presence that arrived
 //! ```
