@@ -185,7 +185,10 @@ impl ClusteredNode<'_> {
                 }
                 true
             }
-            PUSH => recipients().all(|account| self.on_push(from, &account, &envelope.bytes, &mut work)),
+            PUSH => {
+                self.forward_push(envelope);
+                recipients().all(|account| self.on_push(from, &account, &envelope.bytes, &mut work))
+            }
             PRESENCE_REQUEST => {
                 recipients().all(|account| self.on_presence_request(&account, &envelope.bytes, &mut work))
             }
@@ -199,9 +202,7 @@ impl ClusteredNode<'_> {
             SESSION_REQUEST => self.on_session_request(from, envelope),
             SESSION_REFUSAL => self.on_session_refusal(from, &envelope.bytes),
             SESSION_TAKEN => self.on_session_taken(from, &envelope.bytes),
-            MESSAGES_TAKEN => {
-                recipients().all(|account| message_copies::record_taken(&account, &envelope.bytes))
-            }
+            MESSAGES_TAKEN => recipients().all(|account| self.on_messages_taken(&account, &envelope.bytes)),
             PROBE => self.on_probe(from, envelope),
             PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
             NODE_QUERY => self.on_node_query(from, &envelope.bytes),

@@ -190,7 +190,12 @@ pub(super) fn stored_number(account: &Account, stanza: &SharedStanza) -> Option<
 pub(super) fn taken_messages<'a>(account: &Account, held: impl Iterator<Item = &'a SharedStanza>) -> Vec<u8> {
     let ids: Vec<StanzaIdText> = account.with(|state| {
         let copies = state.extension::<MessageCopies>();
-        copies.map(|copies| copies.0.iter().map(|copy| copy.id).collect()).unwrap_or_default()
+        let mut ids = Vec::new();
+        // What was read from the store may have been left unread, and is still there then.
+        for copy in copies.iter().flat_map(|copies| &copies.0) {
+            ids.extend((!matches!(copy.redelivered_by, RedeliveredBy::Store(_))).then_some(copy.id));
+        }
+        ids
     });
     if ids.is_empty() {
         return Vec::new();
@@ -211,14 +216,16 @@ pub(super) fn taken_messages<'a>(account: &Account, held: impl Iterator<Item = &
     taken.into_inner().concat()
 }
 
-/// A session has moved here whose node has sent these ids of messages. False if the octets are none.
-pub(super) fn record_taken(account: &Account, octets: &[u8]) -> bool {
-    let (ids, rest) = octets.as_chunks::<{ TimeOrderedId::CHARS }>();
-    let is_valid = rest.is_empty() && !ids.is_empty() && ids.len() <= MAX_MESSAGES;
-    if is_valid {
-        record_ids(account, ids, RedeliveredBy::OtherNode);
-    }
-    is_valid
+/// Whether a session of the account here has taken a message that is in no queue here.
+pub(super) fn was_taken(account: &Account, stanza: &SharedStanza) -> bool {
+    let id = stanza_id(stanza, account.jid.as_ref()).filter(|_| has_copies(account));
+    let Some(id) = id else { return false };
+    account.with(|state| {
+        let copies = state.extension::<MessageCopies>();
+        let copy = copies.and_then(|copies| copies.0.get(copies.position(&id)?));
+        // What was read from the store may have been left unread, and is still there then.
+        copy.is_some_and(|copy| !matches!(copy.redelivered_by, RedeliveredBy::Store(_)))
+    })
 }
 
 fn has_copies(account: &Account) -> bool {
@@ -262,6 +269,42 @@ impl ClusteredNode<'_> {
             return (true, None);
         }
         self.recognise_copy_by_text(account, &id, true)
+    }
+
+    /// A session has moved here whose node has sent these ids of messages that its sessions have taken. False if the octets are none.
+    pub(super) fn on_messages_taken(&self, account: &Arc<Account>, octets: &[u8]) -> bool {
+        let (ids, rest) = octets.as_chunks::<{ TimeOrderedId::CHARS }>();
+        if !rest.is_empty() || ids.is_empty() || ids.len() > MAX_MESSAGES {
+            return false;
+        }
+        let owner = account.jid.as_ref();
+        let is_taken = |held: &SharedStanza| stanza_id(held, owner).is_some_and(|id| ids.contains(&id));
+        for session in account.sessions() {
+            let held = RefCell::new(Vec::new());
+            session.outbox.find_held(|stanza| {
+                if is_taken(stanza) {
+                    held.borrow_mut().push(stanza.clone());
+                }
+                false
+            });
+            held.into_inner().iter().for_each(|held| self.share_with_taker(account, held));
+        }
+        record_ids(account, ids, RedeliveredBy::OtherNode);
+        true
+    }
+
+    /// Another session of the account has taken a message that a session here holds: it is delivered, and is dropped if this session
+    /// ends.
+    pub(super) fn share_with_taker(&self, account: &Arc<Account>, held: &SharedStanza) {
+        if !held.is_shared() {
+            held.add_recipients(2);
+        }
+        held.mark_delivered();
+        if held.confirm_delivery()
+            && let Some(backup) = &account.host().message_backup
+        {
+            backup.remove_backups(self, account, vec![held.clone()]);
+        }
     }
 
     fn was_delivered(&self, account: &Account, stanza: &SharedStanza) -> bool {
