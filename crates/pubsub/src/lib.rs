@@ -17,6 +17,7 @@ mod node_config;
 mod node_directory;
 mod node_lists;
 mod node_task;
+mod online_subscribers;
 mod options;
 mod plain_subscriptions;
 mod pubsub_error;
