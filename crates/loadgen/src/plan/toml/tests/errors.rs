@@ -273,7 +273,7 @@ fn steps() {
         (
             "{ meanwhile = { do = [{ every = \"5s\" }] } }",
             "steps[0].meanwhile.do[0]: needs \"every\" and one of message, presence, ping, raw, roster, \
-             room_message, room_presence and room_nick",
+             room_message, room_presence, room_nick, pubsub_publish, pubsub_subscribe and pubsub_unsubscribe",
         ),
         (
             "{ meanwhile = { do = [{ message = \"online\" }] } }",
@@ -313,12 +313,12 @@ fn steps() {
         (
             "{ meanwhile = { do = [{ every = \"1s\", room_join = \"x\" }] } }",
             "steps[0].meanwhile.do[0].room_join: \"room_join\" is not allowed inside \"meanwhile\"; use message, \
-             presence, ping, raw, roster, room_message, room_presence or room_nick",
+             presence, ping, raw, roster, room_message, room_presence, room_nick, pubsub_publish, pubsub_subscribe or pubsub_unsubscribe",
         ),
         (
             "{ meanwhile = { do = [{ every = \"1s\", think = \"1s\" }] } }",
             "steps[0].meanwhile.do[0].think: \"think\" is not allowed inside \"meanwhile\"; use message, \
-             presence, ping, raw, roster, room_message, room_presence or room_nick",
+             presence, ping, raw, roster, room_message, room_presence, room_nick, pubsub_publish, pubsub_subscribe or pubsub_unsubscribe",
         ),
         (
             "{ transaction = { steps = [\"ping\"] } }",
