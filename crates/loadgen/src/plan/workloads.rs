@@ -261,8 +261,8 @@ pub fn workload_text(name: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::plan::{
-        AccountSource, Activity, Destination, LoadPlan, PlanStep, RoomSelection, RoomStep, StreamTransport,
-        TimeSpan, TransportSecurity,
+        AccountSource, Activity, Destination, LoadPlan, NodeSelection, PlanStep, PubSubStep, RoomSelection,
+        RoomStep, StreamTransport, TimeSpan, TransportSecurity,
     };
 
     fn at(name: &str, connections: Option<u32>) -> (LoadPlan, Preparation) {
