@@ -45,12 +45,8 @@ async fn run(writer: Arc<TransactionWriter>, mut woken: mpsc::Receiver<()>, is_c
             }
             match writer.call(Owner::None, 64, (), |conn, ()| Box::pin(pubsub::clean_some(conn))).await {
                 Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    // The next removal or the next start continues.
-                    tracing::warn!(%error, "subscriptions of a removed node are left");
-                    break;
-                }
+                // After an error the next removal or the next start continues.
+                Ok(false) | Err(_) => break,
             }
         }
     }

@@ -426,6 +426,8 @@ async fn change_subscribers(
         users.iter().filter(|(_, is_added)| **is_added == wanted).map(|(user, _)| *user).collect()
     };
     let (added, removed) = (of(true), of(false));
+    // Before rows of addresses are locked, so that all transactions take these locks in one order.
+    subscription_sets::lock(conn).await?;
     let mut members: BTreeMap<u32, bool> = BTreeMap::new();
     if !added.is_empty() {
         let known = address_dictionary::intern(conn, &added).await?;

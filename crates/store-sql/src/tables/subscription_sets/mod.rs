@@ -73,7 +73,7 @@ impl TableStatements for SubscriptionStatements {
 }
 
 /// Keeps all other transactions from changing chunks.
-async fn lock(conn: &mut DbConnection) -> Result<(), StoreError> {
+pub(super) async fn lock(conn: &mut DbConnection) -> Result<(), StoreError> {
     let context = conn.context.clone();
     if let Some(lock) = &context.sql.subscription_sets.lock {
         conn.fetch_optional(lock, &[]).await?;
