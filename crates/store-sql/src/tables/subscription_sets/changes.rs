@@ -61,10 +61,11 @@ async fn change_many(
 ) -> Result<(), StoreError> {
     lock(conn).await?;
     let side = SubscriptionSide::Subscribers;
-    let pairs = requests
-        .iter()
-        .flat_map(|request| request.changes.iter().map(|(node, subscriber, _)| (*node, *subscriber)));
-    let loaded = LoadedChunks::load(conn, side, pairs).await?;
+    let mut pairs: Vec<(u32, u32)> = Vec::new();
+    for request in requests.iter() {
+        pairs.extend(request.changes.iter().map(|(node, subscriber, _)| (*node, *subscriber)));
+    }
+    let loaded = LoadedChunks::load(conn, side, pairs.into_iter()).await?;
     let mut states: BTreeMap<(u32, u32), PairState> = BTreeMap::new();
     for request in &mut *requests {
         let mut count = 0;

@@ -63,7 +63,7 @@ pub(in super::super) struct RoomServer {
 
 impl RoomServer {
     /// Starts a server with accounts from `u0` on.
-    pub(in super::super) fn start(
+    pub(super) fn start(
         bench: &RoomBench<'_>,
         kind: RoomServerKind,
         accounts: usize,
