@@ -90,7 +90,7 @@ impl TableStatements for PubSubStatements {
             ),
             remove: ["pubsub_item", "pubsub_special", "pubsub_affiliation", "pubsub_node"].map(of_node),
             put_removed: d.insert_new("pubsub_removed", &["node"], 1),
-            first_removed: d.sql("SELECT node FROM pubsub_removed ORDER BY node LIMIT 1"),
+            first_removed: d.sql("SELECT node FROM pubsub_removed WHERE node > ? ORDER BY node LIMIT 1"),
             forget_removed: of_node("pubsub_removed"),
             affiliate: d.upsert("pubsub_affiliation", &["entity", "node"], &["affiliation"], 1),
             unaffiliate: d.sql("DELETE FROM pubsub_affiliation WHERE entity = ? AND node = ?"),
@@ -455,14 +455,16 @@ async fn remove_subscribers(conn: &mut DbConnection, number: u64) -> Result<(), 
 /// Whether subscriptions of removed nodes are left.
 pub(crate) async fn has_removed(conn: &mut DbConnection) -> Result<bool, StoreError> {
     let context = conn.context.clone();
-    Ok(conn.fetch_optional(&context.sql.pubsub.first_removed, &[]).await?.is_some())
+    Ok(conn.fetch_optional(&context.sql.pubsub.first_removed, &[Arg::number(0)]).await?.is_some())
 }
 
 /// Removes some subscriptions of a removed node; returns whether there may be more.
 pub(crate) async fn clean_some(conn: &mut DbConnection) -> Result<bool, StoreError> {
     let context = conn.context.clone();
     let sql = &context.sql.pubsub;
-    let Some(row) = conn.fetch_optional(&sql.first_removed, &[]).await? else { return Ok(false) };
+    let Some(row) = conn.fetch_optional(&sql.first_removed, &[Arg::number(0)]).await? else {
+        return Ok(false);
+    };
     let number = row.number(0)?;
     if subscription_sets::remove_some(conn, SubscriptionSide::Subscribers, node_number(number)?).await? == 0 {
         conn.execute(&sql.forget_removed, &[Arg::number(number)]).await?;

@@ -299,7 +299,7 @@ fn steps() {
         ("{ room_join = \"\" }", "steps[0].room_join: is empty; name a room, such as \"lobby\""),
         (
             "{ room_join = \"ring-1\" }",
-            "steps[0].room_join: is not a position in the ring of rooms; write \"ring\" or such as \"ring+3\"",
+            "steps[0].room_join: is not a position in a ring; write \"ring\" or such as \"ring+3\"",
         ),
         (
             "{ room_join = { room = \"lobby\", count = 3 } }",
