@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::BoxFuture;
 use hashbrown::HashSet;
 use jid::Jid;
-use stanza::StanzaCondition;
+use stanza::{MessageType, StanzaCondition, StanzaKind};
 use throng_core::multicast::Multicast;
 use throng_core::session::Session;
 use throng_core::{Effect, Effects, Node, SharedStanza, StanzaSource, UndeliveredRecipient};
@@ -37,6 +37,15 @@ impl Delivery {
     /// Whether plain subscribers must be known.
     pub(crate) fn is_for_all(&self) -> bool {
         self.notices.iter().any(|notice| matches!(notice, Notice::Event(_)))
+    }
+
+    /// Whether only users who are online receive the events, and this node knows them all.
+    pub(crate) fn is_for_online(&self) -> bool {
+        let is_missed = |notice: &Notice| match notice {
+            Notice::Event(event) => event.stanza.kind() == StanzaKind::Message(MessageType::Headline),
+            Notice::Direct { .. } => true,
+        };
+        self.node.is_single() && self.notices.iter().all(is_missed)
     }
 
     /// Sends all notices; these are the plain subscribers. Returns what must be awaited before the next notices.

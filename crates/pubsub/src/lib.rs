@@ -9,6 +9,7 @@
 //! Every subscriber must see the same order, so nothing of a node is sent from outside its task.
 
 mod affiliation;
+mod bulk_nodes;
 mod commands;
 mod delivery;
 mod get_pending;
@@ -17,6 +18,7 @@ mod node_config;
 mod node_directory;
 mod node_lists;
 mod node_task;
+mod online_subscribers;
 mod options;
 mod plain_subscriptions;
 mod pubsub_error;
@@ -39,6 +41,8 @@ use throng_core::hooks::{Flow, Phase, RemovedCtx, StopReason};
 use throng_core::iq::{IqKey, IqRequest, IqTarget};
 use throng_core::service::ServiceCtx;
 use xml::Ns;
+
+pub use self::bulk_nodes::bulk_node;
 
 use self::options::PubSubOptions;
 use self::pubsub_host::ServiceHost;

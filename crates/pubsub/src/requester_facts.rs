@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use jid::Jid;
-use store::StoreError;
+use store::{AddressId, StoreError};
 use throng_core::Node;
 
 use crate::node::{PubSubNode, Requester};
@@ -31,7 +31,7 @@ impl NodeTask {
         node: &Arc<Node>,
         input: &NodeInput,
     ) -> Result<RequesterFacts, StoreError> {
-        let mut facts = self.known_facts(input);
+        let mut facts = self.known_facts(node, input);
         let (user, request) = match input {
             NodeInput::Request { request, from, .. } => (from, Some(request)),
             NodeInput::UserChanged { user, change: UserChange::Available } => (user, None),
@@ -49,7 +49,7 @@ impl NodeTask {
         }
         let subject = subject(request, user);
         if request.is_none_or(needs_subscription) {
-            facts.has_plain_subscription = match self.subscribers.contains(subject.as_ref()) {
+            facts.has_plain_subscription = match self.is_subscribed(node, &subject) {
                 Some(known) => known,
                 None => PlainSubscriptions(&stores).contains(self.key.as_ref(), subject.as_ref()).await?,
             };
@@ -67,14 +67,19 @@ impl NodeTask {
     }
 
     /// What the task knows about the sender of an input without the store.
-    pub(crate) fn known_facts(&self, input: &NodeInput) -> RequesterFacts {
+    pub(crate) fn known_facts(&self, node: &Node, input: &NodeInput) -> RequesterFacts {
         let subject = match input {
             NodeInput::Request { request, from, .. } => subject(Some(request), from),
             NodeInput::UserChanged { user, .. } => subject(None, user),
             _ => return RequesterFacts::default(),
         };
-        let has_plain_subscription = self.subscribers.contains(subject.as_ref()).unwrap_or(false);
+        let has_plain_subscription = self.is_subscribed(node, &subject).unwrap_or(false);
         RequesterFacts { has_plain_subscription, ..RequesterFacts::default() }
+    }
+
+    /// Whether a user has a plain subscription; `None` if only the store knows.
+    fn is_subscribed(&self, node: &Node, user: &Jid) -> Option<bool> {
+        self.subscribers.contains(user.as_ref(), || account_number(node, user))
     }
 
     /// The owners and groups that a request must be compared with.
@@ -94,7 +99,7 @@ impl NodeTask {
     }
 
     /// Whether an input can be handled without the store.
-    pub(crate) fn is_ready(&self, input: &NodeInput) -> bool {
+    pub(crate) fn is_ready(&self, node: &Node, input: &NodeInput) -> bool {
         let lacks_last = self.node.as_ref().is_some_and(PubSubNode::lacks_last);
         if !self.is_loaded || lacks_last || self.must_flush() {
             return false;
@@ -110,9 +115,20 @@ impl NodeTask {
         let is_subscribe = matches!(request, Some(NodeRequest::Subscribe { .. }));
         let subject = subject(request, from);
         let knows_subscription =
-            !request.is_none_or(needs_subscription) || self.subscribers.contains(subject.as_ref()).is_some();
+            !request.is_none_or(needs_subscription) || self.is_subscribed(node, &subject).is_some();
         !is_subscribe && knows_subscription && self.needs_relation(request).is_none()
     }
+}
+
+/// The number of a user who is online on this node.
+pub(crate) fn account_number(node: &Node, user: &Jid) -> Option<AddressId> {
+    let account = node.routing_table.find(user.as_ref())?;
+    Some(account.id).filter(|id| *id != AddressId::UNASSIGNED)
+}
+
+/// Whether an address is that of an account of this server, which may not exist.
+pub(crate) fn is_account(node: &Node, jid: &Jid) -> bool {
+    jid.local().is_some() && node.host(jid.domain()).is_some()
 }
 
 /// Who an input comes from.

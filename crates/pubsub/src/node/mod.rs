@@ -76,6 +76,8 @@ pub(crate) struct NodeCtx<'a> {
     pub(crate) now: u64,
     /// An id that nobody can guess.
     pub(crate) new_id: &'a dyn Fn() -> String,
+    /// Whether an address is that of an account of this server.
+    pub(crate) is_account: &'a dyn Fn(&Jid) -> bool,
     pub(crate) limits: &'a PubSubLimits,
     /// What must be stored.
     pub(crate) changes: Vec<PubSubChange>,
@@ -134,8 +136,19 @@ pub(crate) struct PubSubNode {
 }
 
 impl<'a> NodeCtx<'a> {
-    pub(crate) fn new(now: u64, new_id: &'a dyn Fn() -> String, limits: &'a PubSubLimits) -> NodeCtx<'a> {
-        NodeCtx { now, new_id, limits, changes: Vec::new(), notices: Vec::new(), rechecks_subscribers: false }
+    pub(crate) fn new(
+        now: u64,
+        new_id: &'a dyn Fn() -> String,
+        is_account: &'a dyn Fn(&Jid) -> bool,
+        limits: &'a PubSubLimits,
+    ) -> NodeCtx<'a> {
+        let (changes, notices) = (Vec::new(), Vec::new());
+        NodeCtx { now, new_id, is_account, limits, changes, notices, rechecks_subscribers: false }
+    }
+
+    /// Whether a subscription of this address with default options is a plain one.
+    fn can_be_plain(&self, jid: &Jid) -> bool {
+        jid.is_bare() && (self.is_account)(jid)
     }
 }
 

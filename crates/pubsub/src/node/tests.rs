@@ -40,7 +40,7 @@ fn with_ctx<T>(act: impl FnOnce(&mut NodeCtx<'_>) -> T) -> (T, Vec<PubSubChange>
         next.set(next.get() + 1);
         format!("id{}", next.get())
     };
-    let mut ctx = NodeCtx::new(NOW, &new_id, &limits);
+    let mut ctx = NodeCtx::new(NOW, &new_id, &|_| true, &limits);
     let result = act(&mut ctx);
     (result, ctx.changes, ctx.notices)
 }
