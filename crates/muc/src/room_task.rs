@@ -191,7 +191,19 @@ pub(crate) struct RoomTask {
     pub(crate) copied_to: Option<NodeId>,
     /// The copy from which the room was restored, until its occupants are taken over.
     pub(crate) restored: Option<RoomCopy>,
+    batch: RoomBatch,
 }
+
+/// What stanzas have caused that is not performed yet, because more inputs may wait: each occupant gets the stanzas of a batch together.
+#[derive(Default)]
+struct RoomBatch {
+    node: Option<Arc<Node>>,
+    effects: Effects,
+    replies: Vec<RoomReply>,
+}
+
+/// Effects of a batch; a newcomer causes one for each occupant.
+const MAX_BATCH_EFFECTS: usize = 256;
 
 impl RoomTask {
     pub(crate) fn new(jid: &Jid, shared: Arc<RoomShared>) -> RoomTask {
@@ -208,6 +220,7 @@ impl RoomTask {
             lease: None,
             copied_to: None,
             restored: None,
+            batch: RoomBatch::default(),
         }
     }
 
@@ -505,8 +518,9 @@ impl RoomTask {
             return node.perform_in_order(effects);
         }
         self.take_over_occupants(&mut ctx, &node);
+        let may_wait = matches!(input, RoomInput::Stanza { .. });
         let mut reply = self.handle_input(&mut ctx, &node, input);
-        let effects = std::mem::take(&mut ctx.effects);
+        let mut effects = std::mem::take(&mut ctx.effects);
         let has_message = self.room.as_ref().is_some_and(Room::has_unsaved);
         let write = self.after_input();
         reply = match reply {
@@ -518,10 +532,31 @@ impl RoomTask {
         };
         // Before the effects: what clients see is in the copy.
         self.send_copy(&node);
+        self.batch.effects.0.append(&mut effects.0);
+        if may_wait && write.is_none() && self.batch.effects.0.len() < MAX_BATCH_EFFECTS {
+            self.batch.node = Some(node);
+            self.batch.replies.push(reply);
+            return None;
+        }
+        self.complete(node, write, reply)
+    }
+
+    /// Performs the effects of a batch, whose last input has this reply, and stores what they need.
+    fn complete(
+        &mut self,
+        node: Arc<Node>,
+        write: Option<RoomWrite>,
+        reply: RoomReply,
+    ) -> Option<BoxFuture<'_, ()>> {
+        let RoomBatch { effects, replies, .. } = std::mem::take(&mut self.batch);
         let rest = node.perform_in_order(effects);
+        let send_replies = move |written| {
+            replies.into_iter().for_each(|reply| send_reply(reply, Ok(())));
+            send_reply(reply, written);
+        };
         if write.is_none() && rest.is_none() {
             self.store_history(&node);
-            send_reply(reply, Ok(()));
+            send_replies(Ok(()));
             return None;
         }
         Some(Box::pin(async move {
@@ -534,7 +569,7 @@ impl RoomTask {
             };
             // After the room: messages of a room that is not stored are not stored either.
             self.store_history(&node);
-            send_reply(reply, written);
+            send_replies(written);
         }))
     }
 
@@ -591,8 +626,18 @@ impl SerialState for RoomTask {
             SliceAccess::Own(lease) if self.is_ready(&lease, &input) => {
                 self.handle_loaded(node, input, Ok(()))
             }
-            access => Some(Box::pin(self.handle_later(node, input, access))),
+            access => Some(Box::pin(async move {
+                if let Some(rest) = self.complete_batch() {
+                    rest.await;
+                }
+                self.handle_later(node, input, access).await;
+            })),
         }
+    }
+
+    fn complete_batch(&mut self) -> Option<BoxFuture<'_, ()>> {
+        let node = self.batch.node.take()?;
+        self.complete(node, None, RoomReply::None)
     }
 
     fn is_idle(&self) -> bool {

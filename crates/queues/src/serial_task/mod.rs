@@ -2,8 +2,7 @@
 //!
 //! The task owns the state, so nothing iterates under a lock. Messages enter a bounded mailbox and are handled one
 //! after the other, even when a handler waits. The task starts with the first message and ends when its mailbox is
-//! empty and its state is idle ([`SerialState::is_idle`]); the next message starts it again. No feature of this
-//! repository uses it; rooms need it.
+//! empty and its state is idle ([`SerialState::is_idle`]); the next message starts it again.
 //!
 //! The contract of a service that uses serial tasks:
 //!
@@ -42,6 +41,12 @@ pub trait SerialState: Send + 'static {
 
     /// Handles a message. The next one is handled when the returned future completes.
     fn handle(&mut self, message: Self::Message) -> Option<BoxFuture<'_, ()>>;
+
+    /// Completes what [`SerialState::handle`] has put off because more messages might wait: called when none does, and after
+    /// some messages in any case. The next one is handled when the returned future completes.
+    fn complete_batch(&mut self) -> Option<BoxFuture<'_, ()>> {
+        None
+    }
 
     /// Whether the state may be dropped while no message waits.
     fn is_idle(&self) -> bool {
@@ -155,16 +160,17 @@ where
         let mut next = Some(first);
         let mut handled = 0;
         while let Some(message) = next {
-            if self.handle(&mut state, message).await.is_none() {
-                self.tasks.panics.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(
-                    task = self.tasks.name,
-                    key = %self.key,
-                    "the handling of a message panicked; the state is created again"
-                );
-                state = None;
-            }
+            self.handle(&mut state, |state| state.handle(message)).await;
             handled += 1;
+            if handled % YIELD_EVERY != 0 {
+                next = self.tasks.mailboxes.next_waiting(&self.key);
+                if next.is_some() {
+                    continue;
+                }
+            }
+            if state.is_some() {
+                self.handle(&mut state, S::complete_batch).await;
+            }
             if handled % YIELD_EVERY == 0 {
                 yield_now().await;
             }
@@ -178,12 +184,33 @@ where
     }
 
     /// `None` if the state panicked.
-    async fn handle(&self, state: &mut Option<S>, message: S::Message) -> Option<()> {
+    async fn try_step(
+        &self,
+        state: &mut Option<S>,
+        step: impl FnOnce(&mut S) -> Option<BoxFuture<'_, ()>> + Send,
+    ) -> Option<()> {
         let started = catch_unwind(AssertUnwindSafe(move || {
-            state.get_or_insert_with(|| (self.tasks.make)(&self.key)).handle(message)
+            step(state.get_or_insert_with(|| (self.tasks.make)(&self.key)))
         }));
         let Some(later) = started.ok()? else { return Some(()) };
         base::spawn::catch_unwind(later).await
+    }
+
+    /// Runs one step of the state, which is dropped if it panics.
+    async fn handle(
+        &self,
+        state: &mut Option<S>,
+        step: impl FnOnce(&mut S) -> Option<BoxFuture<'_, ()>> + Send,
+    ) {
+        if self.try_step(state, step).await.is_none() {
+            self.tasks.panics.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(
+                task = self.tasks.name,
+                key = %self.key,
+                "the handling of a message panicked; the state is created again"
+            );
+            *state = None;
+        }
     }
 }
 
