@@ -549,6 +549,9 @@ impl RoomTask {
         reply: RoomReply,
     ) -> Option<BoxFuture<'_, ()>> {
         let RoomBatch { effects, replies, .. } = std::mem::take(&mut self.batch);
+        if let Some(room) = &mut self.room {
+            room.end_batch();
+        }
         let rest = node.perform_in_order(effects);
         let send_replies = move |written| {
             replies.into_iter().for_each(|reply| send_reply(reply, Ok(())));

@@ -210,7 +210,9 @@ impl MulticastRun {
         if self.undelivered.is_empty() {
             return effects;
         }
-        for (position, Multicast { stanza, from, on_undelivered, .. }) in self.multicasts.into_iter().enumerate() {
+        for (position, Multicast { stanza, from, on_undelivered, .. }) in
+            self.multicasts.into_iter().enumerate()
+        {
             let of_this = self.undelivered.iter().filter(|(multicast, _)| *multicast == position);
             let mut undelivered = of_this.map(|(_, recipient)| recipient.clone()).peekable();
             match on_undelivered {

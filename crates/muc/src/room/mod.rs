@@ -17,6 +17,7 @@ mod iq_relay;
 mod messages;
 mod moderation;
 mod nickname;
+mod occupant_id;
 mod occupants;
 mod owner;
 mod presence;
@@ -43,6 +44,7 @@ use self::config::RoomConfig;
 use self::history::RoomHistory;
 use self::invitations::PendingInvitations;
 use self::iq_relay::RelayedRequests;
+use self::occupant_id::OccupantId;
 use self::occupants::{Occupant, Occupants};
 use self::subject::Subject;
 use crate::options::{RoomLimits, ServiceOptions};
@@ -246,6 +248,11 @@ impl Room {
         u32::try_from(self.history.iter().count()).unwrap_or(u32::MAX)
     }
 
+    /// The inputs that are handled together end.
+    pub(crate) fn end_batch(&mut self) {
+        self.occupants.drop_list();
+    }
+
     /// The options after a reload.
     pub(crate) fn set_options(&mut self, options: Arc<ServiceOptions>) {
         self.options = options;
@@ -372,11 +379,9 @@ impl Room {
     }
 
     /// The id of a user in this room, from which the address cannot be computed (XEP-0421, section 3.1).
-    fn occupant_id(&self, ctx: &RoomCtx<'_>, user: JidRef<'_>) -> Box<str> {
-        use base64::Engine;
+    fn occupant_id(&self, ctx: &RoomCtx<'_>, user: JidRef<'_>) -> OccupantId {
         let text = [self.jid.as_str(), "\0", user.bare().as_str()].concat();
-        let tag = hmac::sign(ctx.occupant_key, text.as_bytes());
-        base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(tag.as_ref()).into()
+        OccupantId::new(ctx.occupant_key, text.as_bytes())
     }
 
     /// Sends what changed to the occupants, with these status codes (section 10.2.1).
