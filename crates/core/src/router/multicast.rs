@@ -19,7 +19,7 @@ use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 
 use super::local::{address_form, is_stored_offline};
 use super::peer_routing::{address_number, envelope_class};
-use super::rules::{self, DeliveryAction, ResourceSummary};
+use super::rules::{self, AddressForm, DeliveryAction, ResourceSummary};
 use super::{Continuation, ResumedChain, RoutingWork, build_error_reply};
 use crate::account::Account;
 use crate::domains::{Domain, DomainTable};
@@ -37,6 +37,8 @@ pub const MULTICAST: EnvelopeKind = EnvelopeKind::Engine(7);
 
 /// Recipients that are handled before the task yields: about 0.2 ms of work.
 pub(super) const CHUNK: usize = 256;
+/// Multicasts that are performed together: so many that their recipients' queues stay short.
+pub(super) const MAX_GROUP: usize = 64;
 /// Recipients of an envelope, which the receiver handles without yielding.
 const ENVELOPE_RECIPIENTS: usize = 2_048;
 
@@ -245,10 +247,18 @@ impl Node {
                 stanza.mark_multicast();
             }
         }
+        let is_full = multicasts.len() >= MAX_GROUP && !work.origin.is_in_lane();
         let mut run = MulticastRun::new(multicasts);
         let first = run.step(self);
         if let MulticastStep::Done = first {
             work.effects.0.extend(run.finish(self).0);
+            if is_full {
+                // Before more follow, the connections write what they have: a newcomer to a room receives everybody's presence.
+                work.pending.push(Box::pin(async {
+                    yield_now().await;
+                    ResumedChain { effects: Effects::default(), continuation: Continuation::Nothing }
+                }));
+            }
             return;
         }
         let node = self.clone();
@@ -284,6 +294,9 @@ impl Node {
         let probe = InterestProbe::of(stanza.head(), account.map_or(0, |account| account.flags.get()));
         if host.hooks.incoming.wants(&probe) || host.hooks.delivered.wants(&probe) {
             return LocalOutcome::NeedsCopy;
+        }
+        if let Some(outcome) = self.deliver_to_resource(host, account, stanza, to) {
+            return outcome;
         }
         let mut known = ResourceSummary::default();
         let mut sessions: SmallVec<[Arc<Session>; 1]> = SmallVec::new();
@@ -341,6 +354,34 @@ impl Node {
         } else {
             LocalOutcome::NeedsCopy
         }
+    }
+
+    /// The short way of [`Node::deliver_multicast`] for most copies of a room: to a resource that is connected, of a stanza that is
+    /// never stored. `None` if it is not one of them.
+    fn deliver_to_resource(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        account: Option<&Arc<Account>>,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+    ) -> Option<LocalOutcome> {
+        let (kind, resource) = (stanza.kind(), to.resource()?);
+        let known = ResourceSummary { exact_match: true, ..ResourceSummary::default() };
+        if is_stored_offline(kind) || rules::decide(kind, AddressForm::Full, known) != DeliveryAction::Exact {
+            return None;
+        }
+        let session = account?
+            .with(|state| state.sessions.iter().find(|session| session.resource() == resource).cloned())?;
+        self.metrics.routed(kind, RouteOutcome::Local);
+        let item = QueuedStanza::new(stanza.clone(), ToRewrite::Full);
+        Some(match self.push_item_with_host(host, &session, item, false) {
+            Ok(_) => LocalOutcome::Done,
+            Err(_) if stanza.class() != QueueClass::Message => LocalOutcome::Done,
+            Err(_) if kind == StanzaKind::Message(MessageType::Headline) => {
+                LocalOutcome::Undelivered(QUEUE_FULL_CONDITION)
+            }
+            Err(_) => LocalOutcome::NeedsCopy,
+        })
     }
 
     /// The error for the sender of a multicast.

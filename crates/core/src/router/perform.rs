@@ -7,6 +7,7 @@ use jid::Jid;
 use smallvec::{SmallVec, smallvec};
 
 use super::lanes::{LaneStage, LaneStanza};
+use super::multicast::MAX_GROUP;
 use super::push::PushSelection;
 use super::{Continuation, LifecycleEvent, ResumedChain, RoutingOutcome, RoutingWork, StanzaOrigin};
 use crate::effect::{Effect, Effects};
@@ -14,9 +15,6 @@ use crate::hooks::Flow;
 use crate::multicast::Multicast;
 use crate::node::Node;
 use crate::session::ToRewrite;
-
-/// Multicasts that are performed together.
-const MAX_GROUP: usize = 64;
 
 /// A multicast with those that follow it to the same list of recipients.
 fn same_recipients(first: Multicast, effects: &mut std::vec::IntoIter<Effect>) -> SmallVec<[Multicast; 1]> {
