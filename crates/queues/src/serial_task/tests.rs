@@ -89,7 +89,10 @@ impl SerialState for LoggingState {
 
     fn complete_batch(&mut self) -> Option<BoxFuture<'_, ()>> {
         let count = std::mem::take(&mut self.batch);
-        (count > 1).then(|| -> BoxFuture<'_, ()> { Box::pin(async move { self.batches.lock().push(count) }) })
+        if count <= 1 {
+            return None;
+        }
+        Some(Box::pin(async move { self.batches.lock().push(count) }))
     }
 
     fn is_idle(&self) -> bool {
