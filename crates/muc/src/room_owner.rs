@@ -246,7 +246,11 @@ impl RoomTask {
     pub(crate) fn remove_gone_sessions(&mut self, ctx: &mut RoomCtx<'_>, node: &Arc<Node>) {
         let Some(room) = &mut self.room else { return };
         let sessions = room.sessions();
-        let gone: Vec<Jid> = sessions.iter().filter(|session| !may_exist(node, session)).cloned().collect();
+        let gone: Vec<Jid> = sessions
+            .iter()
+            .map(|session| session.to_jid())
+            .filter(|session| !may_exist(node, session))
+            .collect();
         room.sessions_lost(ctx, &gone);
     }
 

@@ -190,7 +190,7 @@ pub(crate) struct RoomTask {
     /// The node that has a copy of the room.
     pub(crate) copied_to: Option<NodeId>,
     /// The copy from which the room was restored, until its occupants are taken over.
-    pub(crate) restored: Option<RoomCopy>,
+    pub(crate) restored: Option<Box<RoomCopy>>,
     batch: RoomBatch,
 }
 
@@ -200,10 +200,14 @@ struct RoomBatch {
     node: Option<Arc<Node>>,
     effects: Effects,
     replies: Vec<RoomReply>,
+    has_messages: bool,
 }
 
 /// Effects of a batch; a newcomer causes one for each occupant.
 const MAX_BATCH_EFFECTS: usize = 256;
+/// Longest pause after messages to many occupants. It is as long as sending them took, so that those which answer them are sent
+/// together, with one write to each occupant: otherwise a busy room would write each alone, and take the time of its clients, too.
+const MAX_PAUSE_MILLIS: u64 = 10;
 
 impl RoomTask {
     pub(crate) fn new(jid: &Jid, shared: Arc<RoomShared>) -> RoomTask {
@@ -235,7 +239,7 @@ impl RoomTask {
                 self.room = copy.room(self.jid.clone(), options.clone(), stored.clone());
                 if self.room.is_some() {
                     self.is_stored = is_stored;
-                    self.restored = Some(copy);
+                    self.restored = Some(Box::new(copy));
                     return Ok(());
                 }
                 stored
@@ -519,6 +523,7 @@ impl RoomTask {
         }
         self.take_over_occupants(&mut ctx, &node);
         let may_wait = matches!(input, RoomInput::Stanza { .. });
+        self.batch.has_messages |= matches!(&input, RoomInput::Stanza { stanza, .. } if matches!(stanza.kind(), StanzaKind::Message(_)));
         let mut reply = self.handle_input(&mut ctx, &node, input);
         let mut effects = std::mem::take(&mut ctx.effects);
         let has_message = self.room.as_ref().is_some_and(Room::has_unsaved);
@@ -548,7 +553,8 @@ impl RoomTask {
         write: Option<RoomWrite>,
         reply: RoomReply,
     ) -> Option<BoxFuture<'_, ()>> {
-        let RoomBatch { effects, replies, .. } = std::mem::take(&mut self.batch);
+        let RoomBatch { effects, replies, has_messages, .. } = std::mem::take(&mut self.batch);
+        let started = node.clock.now();
         if let Some(room) = &mut self.room {
             room.end_batch();
         }
@@ -562,6 +568,7 @@ impl RoomTask {
             send_replies(Ok(()));
             return None;
         }
+        let is_large = rest.is_some();
         Some(Box::pin(async move {
             if let Some(rest) = rest {
                 rest.await;
@@ -573,6 +580,10 @@ impl RoomTask {
             // After the room: messages of a room that is not stored are not stored either.
             self.store_history(&node);
             send_replies(written);
+            if is_large && has_messages {
+                let spent = node.clock.now().since(started);
+                node.spawner.pause(spent.min(MAX_PAUSE_MILLIS)).await;
+            }
         }))
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use base::spawn::{BoxFuture, yield_now};
 use cluster::{Envelope, EnvelopeKind, NodeId, Recipient};
-use jid::{Jid, JidRef};
+use jid::JidRef;
 use outbox::QUEUE_FULL_CONDITION;
 use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
@@ -27,7 +27,7 @@ use crate::effect::{Effect, Effects};
 use crate::hooks::InterestProbe;
 use crate::host::Host;
 use crate::metrics::{RouteOutcome, StanzaSource};
-use crate::multicast::{Multicast, UndeliveredRecipient};
+use crate::multicast::{Multicast, RecipientList, UndeliveredRecipient};
 use crate::node::Node;
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::{QueueClass, SharedStanza};
@@ -64,7 +64,7 @@ enum MulticastStep {
 /// Multicasts to the same recipients, each of which gets all stanzas before the next recipient does: one wake-up of its connection and
 /// one write.
 struct MulticastRun {
-    recipients: Arc<[Jid]>,
+    recipients: RecipientList,
     /// In order.
     multicasts: SmallVec<[Multicast; 1]>,
     /// Position of the next recipient.
@@ -98,7 +98,9 @@ impl MulticastRun {
         if self.next < end {
             let domains = node.domains();
             while self.next < end {
-                self.send_or_collect(node, &domains, &recipients[self.next]);
+                if let Some(to) = recipients.get(self.next) {
+                    self.send_or_collect(node, &domains, to);
+                }
                 self.next += 1;
             }
         }
@@ -116,21 +118,21 @@ impl MulticastRun {
     }
 
     /// Sends all stanzas to the next recipient, or puts it into the lists of what remains to be done.
-    fn send_or_collect(&mut self, node: &Arc<Node>, domains: &DomainTable, to: &Jid) {
+    fn send_or_collect(&mut self, node: &Arc<Node>, domains: &DomainTable, to: JidRef<'_>) {
         let all = 0..self.multicasts.len();
-        let (host, account) = match self.home_of(node, domains, to.as_ref()) {
+        let (host, account) = match self.home_of(node, domains, to) {
             RecipientHome::Here(host, account) => (host, account),
             RecipientHome::Node(home) => return self.by_node.entry(home).or_default().push(self.next),
             RecipientHome::Unknown => return self.collect_copies(all),
         };
         for multicast in all.clone() {
             let stanza = &self.multicasts[multicast].stanza;
-            match node.deliver_multicast(host, account.as_ref(), stanza, to.as_ref()) {
+            match node.deliver_multicast(host, account.as_ref(), stanza, to) {
                 LocalOutcome::Done => {}
                 // Later stanzas must not overtake it.
                 LocalOutcome::NeedsCopy => return self.collect_copies(multicast..all.end),
                 LocalOutcome::Undelivered(condition) => {
-                    self.undelivered.push((multicast, UndeliveredRecipient { to: to.clone(), condition }));
+                    self.undelivered.push((multicast, UndeliveredRecipient { to: to.to_jid(), condition }));
                 }
             }
         }
@@ -168,12 +170,10 @@ impl MulticastRun {
     fn route_copies(&mut self, node: &Arc<Node>) -> Option<BoxFuture<'static, ()>> {
         let mut copies = std::mem::take(&mut self.copies).into_iter();
         for copy in copies.by_ref() {
-            let to = &self.recipients[copy.recipient];
+            let Some(to) = self.recipients.get(copy.recipient) else { continue };
             let Multicast { stanza, from, .. } = &self.multicasts[copy.multicast];
-            let Some(stanza) = stanza.with_to(Some(to.as_ref())) else { continue };
-            if let Some(wait) =
-                node.route_in_lane(StanzaSource::Multicast, stanza, from.as_ref(), to.as_ref())
-            {
+            let Some(stanza) = stanza.with_to(Some(to)) else { continue };
+            if let Some(wait) = node.route_in_lane(StanzaSource::Multicast, stanza, from.as_ref(), to) {
                 self.copies = copies.collect();
                 return Some(wait);
             }
@@ -192,8 +192,10 @@ impl MulticastRun {
             let bytes: Arc<[u8]> = stanza.bytes().into();
             for (home, positions) in &by_node {
                 for part in positions.chunks(ENVELOPE_RECIPIENTS) {
-                    let address = |position: &usize| Recipient::Address(self.recipients[*position].clone());
-                    let to = part.iter().map(address).collect();
+                    let address = |position: &usize| {
+                        self.recipients.get(*position).map(|to| Recipient::Address(to.to_jid()))
+                    };
+                    let to = part.iter().filter_map(address).collect();
                     let envelope = Envelope::new(MULTICAST, class, node.cluster.node(), to, bytes.clone());
                     if node.cluster.deliver(*home, envelope).is_ok() {
                         node.metrics.routed(stanza.kind(), RouteOutcome::Node);

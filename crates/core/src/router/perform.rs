@@ -22,7 +22,7 @@ fn same_recipients(first: Multicast, effects: &mut std::vec::IntoIter<Effect>) -
     let mut group = smallvec![first];
     while group.len() < MAX_GROUP
         && let Some(Effect::Multicast(next)) = effects.as_slice().first()
-        && Arc::ptr_eq(&next.recipients, &recipients)
+        && next.recipients.is_same(&recipients)
         && let Some(Effect::Multicast(next)) = effects.next()
     {
         group.push(*next);

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use jid::Jid;
 use smallvec::SmallVec;
 use store::{RoomHistoryEntry, RoomRecord, StoredRoom};
+use throng_core::RecipientList;
 
 use super::occupants::{Occupant, OccupantSession};
 use super::snapshot::{FieldReader, put_field};
@@ -241,7 +242,7 @@ impl Room {
     }
 
     /// Addresses of all sessions.
-    pub(crate) fn sessions(&mut self) -> Arc<[Jid]> {
+    pub(crate) fn sessions(&mut self) -> RecipientList {
         self.occupants.all_sessions()
     }
 }

@@ -1,11 +1,9 @@
 //! Entering a room: XEP-0045 1.35.5, section 7.2, with its order of events (section 7.1).
 
-use std::sync::Arc;
-
 use base::secret::constant_time_eq;
 use jid::Jid;
 use stanza::{ErrorType, StanzaCondition, StanzaError};
-use throng_core::SharedStanza;
+use throng_core::{RecipientList, SharedStanza};
 use xml::{Ns, TreeNode};
 
 use super::history::HistoryRequest;
@@ -132,7 +130,7 @@ impl Room {
     ) {
         let Some(newcomer) = self.occupants.get(nick) else { return };
         let sees = self.sees_addresses(newcomer.role);
-        let only: Arc<[Jid]> = Arc::from([session.clone()]);
+        let only = RecipientList::from_iter([session]);
         let mut show = |one: &Occupant| {
             if one.jid != newcomer.jid {
                 let stanza = self.occupant_presence(one, &OccupantChange::default(), sees, false);

@@ -36,7 +36,7 @@ use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
 use store::RoomHistoryEntry;
 use throng_core::iq::IqAnswer;
 use throng_core::multicast::Multicast;
-use throng_core::{Effect, Effects, Node, SharedStanza, StanzaSource, UndeliveredRecipient};
+use throng_core::{Effect, Effects, Node, RecipientList, SharedStanza, StanzaSource, UndeliveredRecipient};
 use xml::{Ns, TreeNode, Writer};
 
 use self::affiliations::Affiliations;
@@ -82,7 +82,13 @@ impl RoomCtx<'_> {
     }
 
     /// Sends a stanza without `to` to sessions.
-    pub(crate) fn multicast(&mut self, stanza: Option<SharedStanza>, from: &Jid, recipients: Arc<[Jid]>) {
+    pub(crate) fn multicast(
+        &mut self,
+        stanza: Option<SharedStanza>,
+        from: &Jid,
+        recipients: impl Into<RecipientList>,
+    ) {
+        let recipients = recipients.into();
         let Some(stanza) = stanza.filter(|_| !recipients.is_empty()) else { return };
         let report = self.undelivered.clone();
         let multicast = Multicast::new(stanza, from.clone(), recipients).on_undelivered(
@@ -96,7 +102,7 @@ impl RoomCtx<'_> {
 
     /// Sends a stanza without `to` to one session.
     pub(crate) fn send_shared(&mut self, stanza: Option<SharedStanza>, from: &Jid, to: &Jid) {
-        self.multicast(stanza, from, Arc::from([to.clone()]));
+        self.multicast(stanza, from, RecipientList::from_iter([to]));
     }
 }
 
@@ -396,6 +402,22 @@ impl Room {
         let recipients = self.occupants.all_sessions();
         ctx.multicast(stanza, &self.jid.clone(), recipients);
     }
+}
+
+#[cfg(test)]
+pub(crate) fn print_sizes() {
+    println!(
+        "config {} aff {} occ {} hist {} subj {} inv {} rel {} avatar {} occupant {}",
+        size_of::<RoomConfig>(),
+        size_of::<Affiliations>(),
+        size_of::<Occupants>(),
+        size_of::<RoomHistory>(),
+        size_of::<Subject>(),
+        size_of::<PendingInvitations>(),
+        size_of::<RelayedRequests>(),
+        size_of::<Option<avatar::RoomAvatar>>(),
+        size_of::<Occupant>()
+    );
 }
 
 /// Writes `<status/>` elements into `<x/>`.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 use jid::{Jid, JidRef};
 use smallvec::SmallVec;
+use throng_core::RecipientList;
 
 use super::occupant_id::OccupantId;
 use crate::privileges::RoomRole;
@@ -121,7 +122,7 @@ pub(crate) struct Occupants {
     /// Number of occupants whose presence everybody has received.
     announced: usize,
     contents: Option<Box<PresenceContents>>,
-    all_sessions: Option<Arc<[Jid]>>,
+    all_sessions: Option<RecipientList>,
     /// Nicknames whose occupants have changed since the copy of another node; `None` without a copy.
     changed: Option<Box<BTreeSet<Box<str>>>>,
 }
@@ -364,7 +365,7 @@ impl Occupants {
     }
 
     /// All sessions; made once for the stanzas that are handled together.
-    pub(crate) fn all_sessions(&mut self) -> Arc<[Jid]> {
+    pub(crate) fn all_sessions(&mut self) -> RecipientList {
         if let Some(known) = &self.all_sessions {
             return known.clone();
         }
@@ -379,12 +380,12 @@ impl Occupants {
     }
 
     /// The sessions of the occupants that `choose` selects.
-    pub(crate) fn sessions_of(&self, choose: impl Fn(&Occupant) -> bool) -> Arc<[Jid]> {
+    pub(crate) fn sessions_of(&self, choose: impl Fn(&Occupant) -> bool) -> RecipientList {
         sessions(self.iter().filter(|one| choose(one)))
     }
 }
 
 /// The addresses of all sessions of occupants.
-pub(crate) fn sessions<'a>(occupants: impl Iterator<Item = &'a Occupant>) -> Arc<[Jid]> {
-    occupants.flat_map(|one| &one.sessions).map(|session| session.jid.clone()).collect()
+pub(crate) fn sessions<'a>(occupants: impl Iterator<Item = &'a Occupant>) -> RecipientList {
+    occupants.flat_map(|one| &one.sessions).map(|session| &session.jid).collect()
 }

@@ -4,11 +4,9 @@
 //! In a room with many occupants, the presence of further ones is sent to moderators and to themselves only: otherwise a
 //! join would cost a stanza for each occupant.
 
-use std::sync::Arc;
-
 use jid::Jid;
 use stanza::{StanzaCondition, StanzaError};
-use throng_core::SharedStanza;
+use throng_core::{RecipientList, SharedStanza};
 use xml::{Ns, Writer};
 
 use super::history::{HistoryRequest, write_occupant_id};
@@ -165,8 +163,8 @@ impl Room {
             }
         }
         let sees = self.sees_addresses(occupant.role);
-        let own_sessions = |chosen: &dyn Fn(&Jid) -> bool| -> Arc<[Jid]> {
-            occupant.sessions.iter().map(|one| &one.jid).filter(|jid| chosen(jid)).cloned().collect()
+        let own_sessions = |chosen: &dyn Fn(&Jid) -> bool| -> RecipientList {
+            occupant.sessions.iter().map(|one| &one.jid).filter(|jid| chosen(jid)).collect()
         };
         let is_meant = |jid: &Jid| change.newcomer.is_none_or(|newcomer| newcomer == jid);
         let others = own_sessions(&|jid| !is_meant(jid));

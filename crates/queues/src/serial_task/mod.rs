@@ -155,12 +155,17 @@ where
     K: Hash + Eq + Clone + Display + Send + Sync + 'static,
     S: SerialState,
 {
+    /// There is one for each key in use: while it waits it keeps the state, and little else.
     async fn run(mut self, first: S::Message) {
         let mut state = None;
         let mut next = Some(first);
         let mut handled = 0;
-        while let Some(message) = next {
-            self.handle(&mut state, |state| state.handle(message)).await;
+        while let Some(message) = next.take() {
+            let is_sound = match self.step(&mut state, |state| state.handle(message)) {
+                Ok(Some(later)) => base::spawn::catch_unwind(later).await.is_some(),
+                started => started.is_ok(),
+            };
+            self.end_unless(is_sound, &mut state);
             handled += 1;
             if handled % YIELD_EVERY != 0 {
                 next = self.tasks.mailboxes.next_waiting(&self.key);
@@ -169,7 +174,11 @@ where
                 }
             }
             if state.is_some() {
-                self.handle(&mut state, S::complete_batch).await;
+                let is_sound = match self.step(&mut state, S::complete_batch) {
+                    Ok(Some(later)) => base::spawn::catch_unwind(later).await.is_some(),
+                    started => started.is_ok(),
+                };
+                self.end_unless(is_sound, &mut state);
             }
             if handled % YIELD_EVERY == 0 {
                 yield_now().await;
@@ -183,34 +192,29 @@ where
         self.ended = true;
     }
 
-    /// `None` if the state panicked.
-    async fn try_step(
+    /// Begins a step of the state; an error if that panicked.
+    fn step<'a>(
         &self,
-        state: &mut Option<S>,
-        step: impl FnOnce(&mut S) -> Option<BoxFuture<'_, ()>> + Send,
-    ) -> Option<()> {
-        let started = catch_unwind(AssertUnwindSafe(move || {
-            step(state.get_or_insert_with(|| (self.tasks.make)(&self.key)))
-        }));
-        let Some(later) = started.ok()? else { return Some(()) };
-        base::spawn::catch_unwind(later).await
+        state: &'a mut Option<Box<S>>,
+        step: impl FnOnce(&'a mut S) -> Option<BoxFuture<'a, ()>>,
+    ) -> std::thread::Result<Option<BoxFuture<'a, ()>>> {
+        catch_unwind(AssertUnwindSafe(|| {
+            step(state.get_or_insert_with(|| Box::new((self.tasks.make)(&self.key))))
+        }))
     }
 
-    /// Runs one step of the state, which is dropped if it panics.
-    async fn handle(
-        &self,
-        state: &mut Option<S>,
-        step: impl FnOnce(&mut S) -> Option<BoxFuture<'_, ()>> + Send,
-    ) {
-        if self.try_step(state, step).await.is_none() {
-            self.tasks.panics.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(
-                task = self.tasks.name,
-                key = %self.key,
-                "the handling of a message panicked; the state is created again"
-            );
-            *state = None;
+    /// Drops a state that panicked.
+    fn end_unless(&self, is_sound: bool, state: &mut Option<Box<S>>) {
+        if is_sound {
+            return;
         }
+        self.tasks.panics.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(
+            task = self.tasks.name,
+            key = %self.key,
+            "the handling of a message panicked; the state is created again"
+        );
+        *state = None;
     }
 }
 
