@@ -81,6 +81,12 @@ impl RecipientList {
     }
 }
 
+impl std::fmt::Debug for RecipientList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RecipientList({})", self.len())
+    }
+}
+
 impl Default for RecipientList {
     fn default() -> RecipientList {
         RecipientList(SharedAddresses::Packed(Arc::default()))

@@ -198,7 +198,7 @@ where
         state: &'a mut Option<Box<S>>,
         step: impl FnOnce(&'a mut S) -> Option<BoxFuture<'a, ()>>,
     ) -> std::thread::Result<Option<BoxFuture<'a, ()>>> {
-        catch_unwind(AssertUnwindSafe(|| {
+        catch_unwind(AssertUnwindSafe(move || {
             step(state.get_or_insert_with(|| Box::new((self.tasks.make)(&self.key))))
         }))
     }
