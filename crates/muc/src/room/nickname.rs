@@ -62,7 +62,7 @@ fn renamed(before: &Occupant, jid: Jid) -> Occupant {
         jid,
         user: before.user.clone(),
         role: before.role,
-        occupant_id: before.occupant_id.clone(),
+        occupant_id: before.occupant_id,
         sessions: smallvec::SmallVec::new(),
         is_announced: before.is_announced,
         last_message_millis: before.last_message_millis,
