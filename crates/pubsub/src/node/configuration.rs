@@ -125,7 +125,13 @@ impl PubSubNode {
                 let creator = self.creator.clone();
                 ctx.changes.push(PubSubChange::Remove);
                 let (service, name) = (self.service.clone(), self.name.clone());
-                let (node, answer) = PubSubNode::create(ctx, service, name, creator, config.as_ref())?;
+                let (node, answer) = {
+                    let defaults = match self.is_of_account() {
+                        true => PubSubNodeConfig::of_account(ctx.limits),
+                        false => PubSubNodeConfig::new(ctx.limits),
+                    };
+                    PubSubNode::create(ctx, service, name, creator, (defaults, config.as_ref()))?
+                };
                 *self = node;
                 Ok(answer)
             }
