@@ -6,6 +6,7 @@ use store::PubSubChange;
 use xml::Ns;
 
 use super::{EventAudience, NodeCtx, NodeState, PubSubAnswer, PubSubNode, Requester};
+use crate::node_config::PubSubNodeConfig;
 use crate::pubsub_error::{not_found, unsupported};
 use crate::request::NodeRequest;
 

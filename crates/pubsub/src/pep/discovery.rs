@@ -16,7 +16,7 @@ use crate::node::{PubSubNode, Requester};
 use crate::node_config::AccessModel;
 use crate::options::PubSubLimits;
 use crate::plain_subscriptions::PlainSubscriptions;
-use crate::pubsub_host::{PubSubHost, Relation};
+use crate::pubsub_host::Relation;
 
 /// Nodes of an account that are listed.
 const MAX_NODES: u32 = 100;

@@ -25,8 +25,6 @@ mod interest;
 mod notifications;
 mod notice;
 mod options;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 
