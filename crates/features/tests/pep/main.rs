@@ -10,7 +10,6 @@ mod several_nodes;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use jid::Jid;
-use store::Subscription;
 use testkit::{NodeClient, TestNode};
 use throng_features::caps::hash::{CapsAlgorithm, HashedIdentity, xep_0115_input};
 use throng_features::registry::ALL;
