@@ -61,9 +61,14 @@ impl Delivery {
                 Notice::Event(event) => {
                     self.multicast(&mut effects, &service, event, (plain, is_last));
                     if is_last && event.implicit.is_some() {
-                        let subscribed: Vec<Jid> =
-                            plain.iter().chain(event.special.iter()).filter(|one| one.is_bare()).cloned().collect();
-                        match self.shared.host.implicit_recipients(&self.node, &self.key, event, &subscribed) {
+                        let subscribed: Vec<Jid> = plain
+                            .iter()
+                            .chain(event.special.iter())
+                            .filter(|one| one.is_bare())
+                            .cloned()
+                            .collect();
+                        match self.shared.host.implicit_recipients(&self.node, &self.key, event, &subscribed)
+                        {
                             ImplicitRecipients::Known(known) if known.is_empty() => {}
                             ImplicitRecipients::Known(known) => {
                                 effects.multicast(implicit_multicast(&event.stanza, &service, known));

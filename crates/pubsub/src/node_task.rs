@@ -223,14 +223,20 @@ impl NodeTask {
             }
             NodeInput::AskAgain { from, reply: to } => {
                 result = match &mut self.node {
-                    Some(one) => one.ask_again(&mut ctx, &requester((&node, &*self.shared.host), &from, &facts, false)),
+                    Some(one) => {
+                        one.ask_again(&mut ctx, &requester((&node, &*self.shared.host), &from, &facts, false))
+                    }
                     None => Err(not_found()),
                 };
                 reply = Some(to);
             }
             NodeInput::Approval { approval, from } => {
                 if let Some(one) = &mut self.node {
-                    one.approve(&mut ctx, &requester((&node, &*self.shared.host), &from, &facts, false), &approval);
+                    one.approve(
+                        &mut ctx,
+                        &requester((&node, &*self.shared.host), &from, &facts, false),
+                        &approval,
+                    );
                 }
             }
             NodeInput::UserChanged { user, change } => {
@@ -239,14 +245,19 @@ impl NodeTask {
                     match change {
                         UserChange::Available => one.user_available(&mut ctx, &requester),
                         UserChange::Unavailable => one.user_unavailable(&mut ctx, &requester),
-                        UserChange::Removed if self.key.bare() == user.as_ref() => one.account_removed(&mut ctx),
+                        UserChange::Removed if self.key.bare() == user.as_ref() => {
+                            one.account_removed(&mut ctx)
+                        }
                         UserChange::Removed => one.user_removed(&mut ctx, &user),
                     }
                 }
             }
             NodeInput::Interested { user } => {
                 if let Some(one) = &mut self.node {
-                    one.user_interested(&mut ctx, &requester((&node, &*self.shared.host), &user, &facts, false));
+                    one.user_interested(
+                        &mut ctx,
+                        &requester((&node, &*self.shared.host), &user, &facts, false),
+                    );
                 }
             }
             NodeInput::SubscribersLost(users) => {

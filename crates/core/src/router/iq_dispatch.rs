@@ -122,11 +122,7 @@ impl Node {
     }
 
     /// Passes a request that concerns what an account owns on to the node of the cluster that owns it; false if that is this one.
-    fn forward_to_owner_of_account(
-        self: &Arc<Self>,
-        request: &RoutedIq<'_>,
-        work: &mut RoutingWork,
-    ) -> bool {
+    fn forward_to_owner_of_account(self: &Arc<Self>, request: &RoutedIq<'_>, work: &mut RoutingWork) -> bool {
         // What another node has passed on is answered here, also if this one sees another owner.
         let Some(peers) = self.peers().filter(|_| work.origin != StanzaOrigin::Peer) else { return false };
         if !matches!(request.target, IqTarget::OwnAccount | IqTarget::Account) {
@@ -163,7 +159,8 @@ impl Node {
         }
         let target = if from.bare() == to { IqTarget::OwnAccount } else { IqTarget::Account };
         let (head, bytes) = (stanza.head(), stanza.bytes());
-        let request = RoutedIq { host, service: None, target, session: None, from, to: Some(to), head, bytes };
+        let request =
+            RoutedIq { host, service: None, target, session: None, from, to: Some(to), head, bytes };
         self.dispatch_iq(&request, work);
     }
 

@@ -8,9 +8,11 @@ fn section_4_a_publication_creates_the_node_with_the_defaults() {
     let juliet = connect(&engine, "juliet", "balcony", &[]);
     publish(&juliet, TUNE, "current");
     let config = answer(pubsub(&juliet, "", "get", "#owner", &format!("<configure node='{TUNE}'/>")));
-    for (var, value) in
-        [("access_model", "presence"), ("send_last_published_item", "on_sub_and_presence"), ("max_items", "1")]
-    {
+    for (var, value) in [
+        ("access_model", "presence"),
+        ("send_last_published_item", "on_sub_and_presence"),
+        ("max_items", "1"),
+    ] {
         let field = config.split(&format!("var='pubsub#{var}'")).nth(1).unwrap();
         let field = &field[..field.find("</field>").unwrap()];
         let chosen = field.rsplit("<value>").find(|one| one.starts_with(&format!("{value}</value>")));

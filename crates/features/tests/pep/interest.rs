@@ -122,10 +122,17 @@ fn a_client_without_interest_costs_no_read() {
     engine.store_calls();
     romeo.send(&presence(&[]));
     romeo.recv();
-    assert!(engine.store_calls().iter().all(|call| !call.starts_with("pubsub")), "{:?}", engine.store_calls());
+    assert!(
+        engine.store_calls().iter().all(|call| !call.starts_with("pubsub")),
+        "{:?}",
+        engine.store_calls()
+    );
     // With interest: the nodes of all contacts are one read.
     let other = engine.connect("romeo", "other");
     become_available(&other, &["urn:none"]);
     let calls = engine.store_calls();
-    assert_eq!(calls.iter().filter(|call| call.starts_with("pubsub")).collect::<Vec<_>>(), [&"pubsub.of_services"]);
+    assert_eq!(
+        calls.iter().filter(|call| call.starts_with("pubsub")).collect::<Vec<_>>(),
+        [&"pubsub.of_services"]
+    );
 }

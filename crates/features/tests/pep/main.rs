@@ -16,7 +16,8 @@ use throng_features::registry::ALL;
 
 const TUNE: &str = "http://jabber.org/protocol/tune";
 const PUBSUB: &str = "http://jabber.org/protocol/pubsub";
-const TUNE_PAYLOAD: &str = "<tune xmlns='http://jabber.org/protocol/tune'><artist>Gerald Finzi</artist></tune>";
+const TUNE_PAYLOAD: &str =
+    "<tune xmlns='http://jabber.org/protocol/tune'><artist>Gerald Finzi</artist></tune>";
 
 /// A node with the users of the examples: nurse and romeo see the presence of juliet, benvolio does not.
 fn verona() -> TestNode {
@@ -58,7 +59,8 @@ fn presence(nodes: &[&str]) -> String {
 
 /// Answers the query for capabilities among what a client has received; whether there was one.
 fn answer_query(client: &NodeClient, received: &[String], nodes: &[&str]) -> bool {
-    let Some(query) = received.iter().find(|one| one.starts_with("<iq ") && one.contains("disco#info")) else {
+    let Some(query) = received.iter().find(|one| one.starts_with("<iq ") && one.contains("disco#info"))
+    else {
         return false;
     };
     let id = attribute(query, "id");
@@ -86,7 +88,9 @@ fn become_available(client: &NodeClient, nodes: &[&str]) {
 
 fn pubsub(client: &NodeClient, to: &str, kind: &str, ns: &str, content: &str) -> Vec<String> {
     let to = if to.is_empty() { String::new() } else { format!(" to='{to}'") };
-    client.request(&format!("<iq type='{kind}'{to} id='r1'><pubsub xmlns='{PUBSUB}{ns}'>{content}</pubsub></iq>"))
+    client.request(&format!(
+        "<iq type='{kind}'{to} id='r1'><pubsub xmlns='{PUBSUB}{ns}'>{content}</pubsub></iq>"
+    ))
 }
 
 fn answer(received: Vec<String>) -> String {
@@ -113,7 +117,8 @@ fn publish(client: &NodeClient, node: &str, id: &str) -> Vec<String> {
 }
 
 fn form(kind: &str, fields: &[(&str, &str)]) -> String {
-    let field = |(var, value): &(&str, &str)| format!("<field var='pubsub#{var}'><value>{value}</value></field>");
+    let field =
+        |(var, value): &(&str, &str)| format!("<field var='pubsub#{var}'><value>{value}</value></field>");
     let fields: String = fields.iter().map(field).collect();
     format!(
         "<x xmlns='jabber:x:data' type='submit'><field var='FORM_TYPE' type='hidden'><value>{PUBSUB}#{kind}</value>\

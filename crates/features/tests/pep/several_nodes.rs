@@ -28,7 +28,8 @@ impl Cluster {
 
     fn request(&self, client: &NodeClient, to: &str, kind: &str, content: &str) -> Vec<String> {
         let to = if to.is_empty() { String::new() } else { format!(" to='{to}'") };
-        client.send(&format!("<iq type='{kind}'{to} id='r1'><pubsub xmlns='{PUBSUB}'>{content}</pubsub></iq>"));
+        client
+            .send(&format!("<iq type='{kind}'{to} id='r1'><pubsub xmlns='{PUBSUB}'>{content}</pubsub></iq>"));
         self.0.settle();
         client.recv()
     }
@@ -53,7 +54,8 @@ fn users_on_all_nodes_of_a_cluster() {
         assert!(benvolio.recv().is_empty());
         let items = cluster.request(&romeo, "juliet@example.com", "get", &format!("<items node='{TUNE}'/>"));
         assert!(items.concat().contains(TUNE_PAYLOAD), "{items:?}");
-        let refused = cluster.request(&benvolio, "juliet@example.com", "get", &format!("<items node='{TUNE}'/>"));
+        let refused =
+            cluster.request(&benvolio, "juliet@example.com", "get", &format!("<items node='{TUNE}'/>"));
         assert!(refused.concat().contains("presence-subscription-required"), "{refused:?}");
         for at in 0..count {
             let (_, last) = cluster.connect(at, "romeo", &format!("late{at}"), &[TUNE]);
@@ -87,7 +89,9 @@ fn a_blocked_contact_on_another_node_receives_nothing() {
     let cluster = Cluster::new(2);
     let (juliet, _) = cluster.connect(0, "juliet", "balcony", &[]);
     let (romeo, _) = cluster.connect(1, "romeo", "orchard", &[TUNE]);
-    juliet.send("<iq type='set' id='b'><block xmlns='urn:xmpp:blocking'><item jid='romeo@example.com'/></block></iq>");
+    juliet.send(
+        "<iq type='set' id='b'><block xmlns='urn:xmpp:blocking'><item jid='romeo@example.com'/></block></iq>",
+    );
     cluster.0.settle();
     romeo.recv();
     cluster.request(&juliet, "", "set", &publish_request(TUNE, "1"));

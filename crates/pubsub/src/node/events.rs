@@ -137,8 +137,7 @@ impl PubSubNode {
                 AudienceContacts::Listed(with(NodeAffiliation::may_always_read))
             }
         };
-        let outcasts =
-            with(|one| matches!(one, NodeAffiliation::Outcast | NodeAffiliation::PublishOnly));
+        let outcasts = with(|one| matches!(one, NodeAffiliation::Outcast | NodeAffiliation::PublishOnly));
         ImplicitAudience { contacts, outcasts }
     }
 

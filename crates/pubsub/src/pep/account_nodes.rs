@@ -91,7 +91,11 @@ impl AccountNodesCache {
     }
 
     /// The nodes of these accounts, of which this node of the cluster owns the nodes.
-    pub(crate) async fn nodes(&self, node: &Arc<Node>, accounts: &[AccountKey]) -> Result<Vec<Jid>, StoreError> {
+    pub(crate) async fn nodes(
+        &self,
+        node: &Arc<Node>,
+        accounts: &[AccountKey],
+    ) -> Result<Vec<Jid>, StoreError> {
         let mut found: Vec<Jid> = Vec::new();
         let mut missing: Vec<AccountKey> = Vec::new();
         let epoch = {

@@ -74,7 +74,9 @@ impl PersonalEventing {
     ) -> Result<bool, StoreError> {
         let Some(stored) = node.stores.pubsub.load(key).await? else { return Ok(false) };
         let name = key.resource().unwrap_or_default().to_owned();
-        let Some(one) = PubSubNode::restore(key.bare().to_jid(), name, stored, limits) else { return Ok(false) };
+        let Some(one) = PubSubNode::restore(key.bare().to_jid(), name, stored, limits) else {
+            return Ok(false);
+        };
         let config = one.config();
         let host = &self.service.shared.host;
         let relation = match config.access_model {

@@ -104,18 +104,21 @@ impl PersonalEventing {
                 }
             };
             let names: HashSet<&str> = names.iter().map(String::as_str).collect();
-            let wanted = nodes.into_iter().filter(|key| key.resource().is_some_and(|name| names.contains(name)));
+            let wanted =
+                nodes.into_iter().filter(|key| key.resource().is_some_and(|name| names.contains(name)));
             let mut blocked: HashMap<Jid, bool> = HashMap::new();
             for key in wanted {
                 let owner = key.bare().to_jid();
                 if owner.as_ref() != user.bare() {
-                    let known = blocked.get(&owner).copied().or_else(|| {
-                        node.account_views().has_blocked(owner.as_ref(), user.as_ref())
-                    });
+                    let known = blocked
+                        .get(&owner)
+                        .copied()
+                        .or_else(|| node.account_views().has_blocked(owner.as_ref(), user.as_ref()));
                     let is_blocked = match known {
                         Some(known) => known,
                         None => {
-                            let read = node.account_views().load_has_blocked(&node, owner.as_ref(), user.as_ref());
+                            let read =
+                                node.account_views().load_has_blocked(&node, owner.as_ref(), user.as_ref());
                             read.await.unwrap_or(true)
                         }
                     };

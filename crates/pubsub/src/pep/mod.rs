@@ -22,8 +22,8 @@ mod account_host;
 mod account_nodes;
 mod discovery;
 mod interest;
-mod notifications;
 mod notice;
+mod notifications;
 mod options;
 
 use std::sync::Arc;
@@ -32,12 +32,12 @@ use feature_api::disco::{DiscoIdentity, SharedAccountNodes};
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use jid::Jid;
 use stanza::{Head, StanzaCondition, StanzaError};
+use throng_core::Node;
 use throng_core::feature_notice::NoticeCtx;
 use throng_core::hooks::{AvailableCtx, Flow, Phase, RemovedCtx};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::provided::{CapabilitiesObserver, OwnedAccountRequests};
 use throng_core::session::{Session, flags};
-use throng_core::Node;
 use xml::Ns;
 
 use self::account_host::{AccountHost, AccountState};

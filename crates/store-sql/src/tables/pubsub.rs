@@ -697,7 +697,8 @@ impl PubSub for SqlStores {
                 let rows = conn.fetch_in(&context.sql.pubsub.of_services, &args).await?;
                 let node = |row: &SqlRow| {
                     let service = u32::try_from(row.number(0)?).ok().and_then(AddressId::new);
-                    let service = service.ok_or_else(|| corrupt("the service of a PubSub node is no address"))?;
+                    let service =
+                        service.ok_or_else(|| corrupt("the service of a PubSub node is no address"))?;
                     Ok((service, node_address(row.text(1)?, row.bytes(2)?)?))
                 };
                 rows.iter().map(node).collect()
