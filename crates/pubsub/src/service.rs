@@ -287,24 +287,35 @@ impl PubSubService {
             };
             for list in lists {
                 let mut after = None;
+                // The page after a node that is removed would be empty: those of an account are removed at the end.
+                let mut removed: Vec<Jid> = Vec::new();
                 loop {
                     let Ok(page) = list.page(&node, &service, &user, after).await else { return };
                     for key in page.iter().filter(|key| !is_owned_elsewhere(&node, key)) {
-                        let input = NodeInput::UserChanged { user: user.clone(), change };
-                        let message = NodeMessage { node: node.clone(), input };
-                        tasks.clone().send(node.spawner.clone(), key.clone(), message, MESSAGE_BYTES).await;
+                        if matches!(list, UserList::OwnNodes) {
+                            removed.push(key.clone());
+                            continue;
+                        }
+                        send_change(&tasks, &node, key.clone(), &user, change).await;
                     }
-                    // The page after a node that is removed would be empty.
-                    let is_whole = (page.len() as u32) < MAX_PAGE;
-                    after = page.last().cloned().filter(|_| !is_whole);
+                    after = page.last().cloned();
                     if after.is_none() {
                         break;
                     }
+                }
+                for key in removed {
+                    send_change(&tasks, &node, key, &user, change).await;
                 }
             }
         };
         spawner.spawn("pubsub-user", Box::pin(spread));
     }
+}
+
+async fn send_change(tasks: &Arc<NodeTasks>, node: &Arc<Node>, key: Jid, user: &Jid, change: UserChange) {
+    let message =
+        NodeMessage { node: node.clone(), input: NodeInput::UserChanged { user: user.clone(), change } };
+    tasks.clone().send(node.spawner.clone(), key, message, MESSAGE_BYTES).await;
 }
 
 /// What a user has at nodes.

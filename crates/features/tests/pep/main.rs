@@ -76,14 +76,16 @@ fn answer_query(client: &NodeClient, received: &[String], nodes: &[&str]) -> boo
 fn connect(engine: &TestNode, user: &str, resource: &str, nodes: &[&str]) -> NodeClient {
     let client = engine.connect(user, resource);
     become_available(&client, nodes);
-    client.recv();
     client
 }
 
-fn become_available(client: &NodeClient, nodes: &[&str]) {
+/// Sends presence, answers the query for capabilities, and returns everything that the client has received.
+fn become_available(client: &NodeClient, nodes: &[&str]) -> Vec<String> {
     client.send(&presence(nodes));
-    let received = client.recv();
+    let mut received = client.recv();
     answer_query(client, &received, nodes);
+    received.extend(client.recv());
+    received
 }
 
 fn pubsub(client: &NodeClient, to: &str, kind: &str, ns: &str, content: &str) -> Vec<String> {
