@@ -5,6 +5,7 @@ mod access;
 mod accounts;
 mod interest;
 mod notifications;
+mod profiles;
 mod several_nodes;
 
 use base64::Engine;
