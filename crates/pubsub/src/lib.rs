@@ -20,6 +20,7 @@ mod node_lists;
 mod node_task;
 mod online_subscribers;
 mod options;
+pub mod pep;
 mod plain_subscriptions;
 mod pubsub_error;
 mod pubsub_host;
@@ -155,7 +156,8 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         let own = ctx.host.services.iter().find(|service| service.feature == FEATURE.name);
         if let Some(own) = own {
             let user = ctx.jid.bare().to_jid();
-            of_removed.user_changed(ctx.node, ctx.host, own.jid.clone(), user, UserChange::Removed);
+            let (service, change) = ((own.jid.clone(), user), UserChange::Removed);
+            of_removed.user_changed(service::USER_NOTICE, ctx.node, ctx.host, service, change);
         }
         Flow::Next
     });

@@ -167,7 +167,9 @@ impl NodeTask {
         }
         match form {
             Some(form) => {
-                let (created, answer) = PubSubNode::create(ctx, service, name, user.clone(), form)?;
+                let defaults = host.default_config(&options.limits);
+                let (created, answer) =
+                    PubSubNode::create(ctx, service, name, user.clone(), (defaults, form))?;
                 Ok((created, Some(answer)))
             }
             None => {
@@ -202,7 +204,7 @@ impl NodeTask {
             }
         }
         let Some(pubsub_node) = &mut self.node else { return Err(not_found()) };
-        let requester = requester(node, user, &facts, is_operator);
+        let requester = requester((node, &*self.shared.host), user, &facts, is_operator);
         let is_new = ctx.changes.first().is_some_and(|change| matches!(change, PubSubChange::Put(_)));
         let answer = pubsub_node.handle(ctx, &requester, request);
         if answer.is_err() && is_new {
@@ -223,6 +225,7 @@ impl NodeTask {
     ) -> Option<BoxFuture<'_, ()>> {
         let options = self.shared.options();
         let new_id = || base::id::random_id().to_lowercase();
+        let existed = self.node.is_some();
         let is_account = |jid: &Jid| is_account(&node, jid);
         let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &is_account, &options.limits);
         let mut result = Ok(PubSubAnswer::Payload(Vec::new()));
@@ -238,24 +241,41 @@ impl NodeTask {
             }
             NodeInput::AskAgain { from, reply: to } => {
                 result = match &mut self.node {
-                    Some(one) => one.ask_again(&mut ctx, &requester(&node, &from, &facts, false)),
+                    Some(one) => {
+                        one.ask_again(&mut ctx, &requester((&node, &*self.shared.host), &from, &facts, false))
+                    }
                     None => Err(not_found()),
                 };
                 reply = Some(to);
             }
             NodeInput::Approval { approval, from } => {
                 if let Some(one) = &mut self.node {
-                    one.approve(&mut ctx, &requester(&node, &from, &facts, false), &approval);
+                    one.approve(
+                        &mut ctx,
+                        &requester((&node, &*self.shared.host), &from, &facts, false),
+                        &approval,
+                    );
                 }
             }
             NodeInput::UserChanged { user, change } => {
                 if let Some(one) = &mut self.node {
-                    let requester = requester(&node, &user, &facts, false);
+                    let requester = requester((&node, &*self.shared.host), &user, &facts, false);
                     match change {
                         UserChange::Available => one.user_available(&mut ctx, &requester),
                         UserChange::Unavailable => one.user_unavailable(&mut ctx, &requester),
+                        UserChange::Removed if self.key.bare() == user.as_ref() => {
+                            one.account_removed(&mut ctx)
+                        }
                         UserChange::Removed => one.user_removed(&mut ctx, &user),
                     }
+                }
+            }
+            NodeInput::Interested { user } => {
+                if let Some(one) = &mut self.node {
+                    one.user_interested(
+                        &mut ctx,
+                        &requester((&node, &*self.shared.host), &user, &facts, false),
+                    );
                 }
             }
             NodeInput::SubscribersLost(users) => {
@@ -279,6 +299,9 @@ impl NodeTask {
         self.subscribers.apply(&changes);
         if self.node.as_ref().is_some_and(|one| one.state() == NodeState::Deleted) {
             self.node = None;
+        }
+        if self.node.is_some() != existed {
+            self.shared.host.node_changed(&node, &self.key, !existed);
         }
         if rechecks_subscribers {
             self.writes.push(&node, changes, AfterWrite::Nothing);

@@ -43,7 +43,7 @@ use crate::pubsub_error::forbidden;
 use crate::request::NodeRequest;
 use crate::subscription::{NodeSubscription, SubscriptionExpiry};
 
-pub(crate) use self::events::NodeEvent;
+pub(crate) use self::events::{AudienceContacts, ImplicitAudience, NodeEvent};
 pub(crate) use self::options::default_options;
 pub(crate) use self::retrieval::ItemsAnswer;
 pub(crate) use self::subscription_list::SubscribersAnswer;
@@ -246,6 +246,11 @@ impl PubSubNode {
         &self.config
     }
 
+    /// Whether it is a node of an account, whose user always owns it (XEP-0163).
+    pub(crate) fn is_of_account(&self) -> bool {
+        self.service.local().is_some()
+    }
+
     /// Its owners.
     pub(crate) fn owners(&self) -> impl Iterator<Item = &Jid> {
         self.affiliations.iter().filter(|(_, one)| **one == NodeAffiliation::Owner).map(|(jid, _)| jid)
@@ -299,6 +304,9 @@ impl PubSubNode {
     }
 
     fn affiliation_of(&self, user: JidRef<'_>) -> NodeAffiliation {
+        if self.is_of_account() && user.bare() == self.service.as_ref() {
+            return NodeAffiliation::Owner;
+        }
         self.affiliations.get(user.bare().as_str()).copied().unwrap_or(NodeAffiliation::None)
     }
 

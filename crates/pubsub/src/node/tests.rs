@@ -53,7 +53,8 @@ fn node(fields: &[(&str, &str)]) -> PubSubNode {
     }
     let service = jid("pubsub.shakespeare.lit");
     let create = |ctx: &mut NodeCtx<'_>| {
-        PubSubNode::create(ctx, service, "princely_musings".into(), jid("hamlet@denmark.lit"), Some(&form))
+        let config = (PubSubNodeConfig::new(ctx.limits), Some(&form));
+        PubSubNode::create(ctx, service, "princely_musings".into(), jid("hamlet@denmark.lit"), config)
     };
     with_ctx(create).0.unwrap().0
 }

@@ -9,7 +9,7 @@ use store::pubsub::{
     EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubItemHead,
     PubSubNodeRecord, SpecialSubscription, StoredPubSubNode,
 };
-use store::{PubSub, StoreError, StoreErrorKind, StoreFuture, SubscriptionSide};
+use store::{AddressId, PubSub, StoreError, StoreErrorKind, StoreFuture, SubscriptionSide};
 
 use super::{TableStatements, address, address_dictionary, bare, subscription_sets};
 use crate::SqlStores;
@@ -42,6 +42,7 @@ pub(crate) struct PubSubStatements {
     remove_items: SizedStatement,
     list: String,
     list_all: String,
+    of_services: SizedStatement,
     count: String,
     count_created: String,
     affiliations_of: String,
@@ -110,6 +111,13 @@ impl TableStatements for PubSubStatements {
             ),
             list_all: d
                 .sql("SELECT name, title FROM pubsub_node WHERE service = ? AND node > ? ORDER BY node LIMIT ?"),
+            of_services: SizedStatement::new(|n| {
+                d.sql(&format!(
+                    "SELECT n.service, s.jid, n.name FROM pubsub_node n JOIN address s ON s.id = n.service \
+                     WHERE n.service IN ({})",
+                    placeholders(n)
+                ))
+            }),
             count: d.sql(
                 "SELECT count(*) FROM (SELECT 1 FROM pubsub_node WHERE service = ? AND listed = 1 LIMIT ?) AS found",
             ),
@@ -156,6 +164,7 @@ impl TableStatements for PubSubStatements {
             self.remove_items.at_least(2).1,
             &self.list,
             &self.list_all,
+            self.of_services.at_least(2).1,
             &self.count,
             &self.count_created,
             &self.affiliations_of,
@@ -716,6 +725,23 @@ impl PubSub for SqlStores {
                 let rows = conn.fetch_in(&context.sql.pubsub.resolve, &args).await?;
                 let node = |row: &SqlRow| {
                     Ok((node_number(row.number(0)?)?, node_address(row.text(1)?, row.bytes(2)?)?))
+                };
+                rows.iter().map(node).collect()
+            })
+        })
+    }
+
+    fn of_services(&self, services: Vec<AddressId>) -> StoreFuture<'_, Vec<(AddressId, Jid)>> {
+        self.read(services, |conn, services| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                let args: Vec<Arg<'_>> = services.iter().map(|id| Arg::number(id.get().into())).collect();
+                let rows = conn.fetch_in(&context.sql.pubsub.of_services, &args).await?;
+                let node = |row: &SqlRow| {
+                    let service = u32::try_from(row.number(0)?).ok().and_then(AddressId::new);
+                    let service =
+                        service.ok_or_else(|| corrupt("the service of a PubSub node is no address"))?;
+                    Ok((service, node_address(row.text(1)?, row.bytes(2)?)?))
                 };
                 rows.iter().map(node).collect()
             })

@@ -17,6 +17,7 @@ cases! {
     subscriptions_of_a_node_are_those_of_its_number,
     a_node_of_many_subscribers_is_removed,
     listed_nodes_of_a_service_are_listed_in_pages,
+    nodes_of_several_services_are_read_at_once,
     nodes_of_a_creator_are_counted,
     nodes_have_numbers_that_are_never_given_twice,
     unusual_names_and_large_payloads_are_kept,
@@ -346,6 +347,26 @@ async fn listed_nodes_of_a_service_are_listed_in_pages(f: Fixture) {
     assert!(f.stores.pubsub.list(service.as_ref(), unknown, 9).await.unwrap().is_empty());
     let account = f.stores.pubsub.list(jid("ann@example.org").as_ref(), None, 9).await.unwrap();
     assert_eq!(account[0].jid, jid("ann@example.org/urn:x"));
+}
+
+async fn nodes_of_several_services_are_read_at_once(f: Fixture) {
+    create(&f.stores, &["a"]).await;
+    for node in ["ann@example.org/urn:x", "ann@example.org/urn:y", "bob@example.org/urn:x"] {
+        apply(&f.stores, node, vec![PubSubChange::Put(record(node, false))]).await;
+    }
+    let services = [jid("ann@example.org"), jid("bob@example.org"), jid("cleo@example.org")];
+    let ids = f.stores.addresses.intern_many(&services).await.unwrap();
+    let mut found = f.stores.pubsub.of_services(ids.clone()).await.unwrap();
+    found.sort_unstable();
+    let mut want = vec![
+        (ids[0], jid("ann@example.org/urn:x")),
+        (ids[0], jid("ann@example.org/urn:y")),
+        (ids[1], jid("bob@example.org/urn:x")),
+    ];
+    want.sort_unstable();
+    assert_eq!(found, want);
+    assert!(f.stores.pubsub.of_services(ids[2..].to_vec()).await.unwrap().is_empty());
+    assert!(f.stores.pubsub.of_services(Vec::new()).await.unwrap().is_empty());
 }
 
 async fn nodes_of_a_creator_are_counted(f: Fixture) {

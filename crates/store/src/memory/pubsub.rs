@@ -148,6 +148,9 @@ impl PubSub for MemoryStore {
                     }
                 }
                 PubSubChange::Put(record) if !state.pubsub.nodes.contains_key(node.as_str()) => {
+                    if let Err(error) = state.intern(node.bare()) {
+                        return ready(Err(error));
+                    }
                     state.pubsub.last_number += 1;
                     let entry = PubSubEntry::new(state.pubsub.last_number, record);
                     state.pubsub.nodes.insert(node.to_jid(), entry);
@@ -173,6 +176,16 @@ impl PubSub for MemoryStore {
         items.sort_unstable_by_key(|item| item.head.seq);
         items.dedup();
         ready(Ok(items))
+    }
+
+    fn of_services(&self, services: Vec<AddressId>) -> StoreFuture<'_, Vec<(AddressId, Jid)>> {
+        let state = self.state.lock();
+        let wanted: BTreeSet<AddressId> = services.into_iter().collect();
+        let of_service = |node: &Jid| {
+            let service = state.find_id(node.as_ref().bare()).filter(|id| wanted.contains(id))?;
+            Some((service, node.clone()))
+        };
+        ready(Ok(state.pubsub.nodes.keys().filter_map(of_service).collect()))
     }
 
     fn number(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<u32>> {
