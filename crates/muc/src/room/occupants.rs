@@ -129,7 +129,7 @@ pub(crate) struct Occupants {
     contents: PresenceContents,
     all_sessions: Option<RecipientList>,
     /// Nicknames whose occupants have changed since the copy of another node; `None` without a copy.
-    changed: Option<Box<BTreeSet<Box<str>>>>,
+    changed: Option<BTreeSet<Box<str>>>,
 }
 
 /// The different contents of presence.
@@ -243,12 +243,12 @@ impl Occupants {
 
     /// Whether changes are recorded from now on.
     pub(crate) fn track_changes(&mut self, tracks: bool) {
-        self.changed = tracks.then(Box::default);
+        self.changed = tracks.then(BTreeSet::new);
     }
 
     /// Nicknames whose occupants have changed since the last call; `None` if changes are not recorded.
     pub(crate) fn take_changes(&mut self) -> Option<BTreeSet<Box<str>>> {
-        self.changed.as_deref_mut().map(std::mem::take)
+        self.changed.as_mut().map(std::mem::take)
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "any 32 bits of a hash are one")]
