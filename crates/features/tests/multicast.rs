@@ -252,7 +252,7 @@ fn recipients_on_another_node_are_one_envelope_and_gone_ones_are_reported() {
         .collect();
     let text = "<message from='anna@example.com/r' type='groupchat' id='1'><body>x</body></message>";
     let from = Jid::parse("anna@example.com/r").unwrap();
-    perform(&nodes.node(0).node, Multicast::new(stanza(text), from, to.into()));
+    perform(&nodes.node(0).node, Multicast::new(stanza(text), from, Arc::<[Jid]>::from(to)));
     let sent = nodes.take_envelopes();
     nodes.settle();
     for (client, name) in clients.iter().zip(&names) {

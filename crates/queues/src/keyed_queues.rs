@@ -192,6 +192,8 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
                 Poll::Ready(None)
             }
             None => {
+                // A queue without items may last: it keeps no memory for them.
+                queue.items = VecDeque::new();
                 queue.owner = Some(cx.waker().clone());
                 Poll::Pending
             }

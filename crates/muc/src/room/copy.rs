@@ -158,7 +158,7 @@ impl OccupantFields {
 fn put_occupant(out: &mut Vec<u8>, occupant: &Occupant) {
     let mut content = Vec::with_capacity(256);
     put_field(&mut content, occupant.nick().as_bytes());
-    put_field(&mut content, occupant.user.as_str().as_bytes());
+    put_field(&mut content, occupant.user().as_str().as_bytes());
     let role = RoomRole::ALL.iter().position(|role| *role == occupant.role).unwrap_or_default();
     content.push(u8::try_from(role).unwrap_or_default());
     content.push(occupant.is_announced.into());
@@ -231,7 +231,6 @@ impl Room {
             let occupant_id = self.occupant_id(ctx, user.as_ref());
             self.occupants.insert(Occupant {
                 jid,
-                user,
                 role,
                 occupant_id,
                 sessions,

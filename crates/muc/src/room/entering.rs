@@ -44,7 +44,6 @@ impl Room {
                 self.occupants.insert(Occupant {
                     jid,
                     occupant_id: self.occupant_id(ctx, user.as_ref()),
-                    user,
                     role,
                     sessions: smallvec::smallvec![session],
                     is_announced,
@@ -95,7 +94,7 @@ impl Room {
             return Err(StanzaError::new(StanzaCondition::JidMalformed).text("the nickname is blank"));
         }
         let jid = self.jid.with_resource(nick).map_err(|_| StanzaCondition::JidMalformed)?;
-        let is_used = self.occupants.get(nick).is_some_and(|one| one.user != *user);
+        let is_used = self.occupants.get(nick).is_some_and(|one| one.user() != user.as_ref());
         let is_reserved = self.affiliations.user_of_nick(nick).is_some_and(|owner| owner != user);
         if is_used || is_reserved {
             let text = "the nickname is used or reserved by another user";

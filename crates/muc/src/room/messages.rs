@@ -146,7 +146,7 @@ impl Room {
         id: &str,
     ) -> Result<SharedStanza, StanzaError> {
         // Section 7.9: the owner sends the history of a conversation to the room, with the times of its messages.
-        let is_owner = self.affiliations.of(occupant.user.as_ref()) == Affiliation::Owner;
+        let is_owner = self.affiliations.of(occupant.user()) == Affiliation::Owner;
         let stanza = without_claims(stanza, is_owner.then_some(self.jid.domain()))?;
         let mut out = Vec::with_capacity(stanza.bytes().len() + 256);
         let new = NewAddresses { from: Some(occupant.jid.as_str()), to: None };

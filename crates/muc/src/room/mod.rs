@@ -404,22 +404,6 @@ impl Room {
     }
 }
 
-#[cfg(test)]
-pub(crate) fn print_sizes() {
-    println!(
-        "config {} aff {} occ {} hist {} subj {} inv {} rel {} avatar {} occupant {}",
-        size_of::<RoomConfig>(),
-        size_of::<Affiliations>(),
-        size_of::<Occupants>(),
-        size_of::<RoomHistory>(),
-        size_of::<Subject>(),
-        size_of::<PendingInvitations>(),
-        size_of::<RelayedRequests>(),
-        size_of::<Option<avatar::RoomAvatar>>(),
-        size_of::<Occupant>()
-    );
-}
-
 /// Writes `<status/>` elements into `<x/>`.
 fn write_status_codes(w: &mut Writer<'_>, codes: &[u16]) {
     for code in codes {

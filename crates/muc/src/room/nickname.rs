@@ -60,7 +60,6 @@ impl Room {
 fn renamed(before: &Occupant, jid: Jid) -> Occupant {
     Occupant {
         jid,
-        user: before.user.clone(),
         role: before.role,
         occupant_id: before.occupant_id,
         sessions: smallvec::SmallVec::new(),

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
+use hashbrown::{DefaultHashBuilder, HashTable};
 use jid::{Jid, JidRef};
 use smallvec::SmallVec;
 use throng_core::RecipientList;
@@ -24,8 +24,6 @@ use crate::privileges::RoomRole;
 pub(crate) struct Occupant {
     /// Address in the room; its resource is the nickname.
     pub(crate) jid: Jid,
-    /// Bare address of the user.
-    pub(crate) user: Jid,
     pub(crate) role: RoomRole,
     /// Stable id of the user in this room (XEP-0421).
     pub(crate) occupant_id: OccupantId,
@@ -46,7 +44,7 @@ pub(crate) struct OccupantSession {
 }
 
 /// What a room keeps of a presence. Most clients of a kind send the same, so occupants share it.
-#[derive(Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct PresenceContent {
     /// Without what belongs to the room.
     payload: Box<[u8]>,
@@ -73,6 +71,11 @@ impl OccupantSession {
 }
 
 impl Occupant {
+    /// Bare address of the user: that of every session.
+    pub(crate) fn user(&self) -> JidRef<'_> {
+        self.sessions.first().map_or(self.jid.as_ref(), |session| session.jid.as_ref()).bare()
+    }
+
     /// The nickname.
     pub(crate) fn nick(&self) -> &str {
         self.jid.resource().unwrap_or_default()
@@ -106,8 +109,10 @@ impl SessionEntry {
     }
 }
 
-/// Presence contents above this number are looked through for unused ones.
+/// Presence contents of which a room knows that occupants may share them.
 const FEW_CONTENTS: usize = 16;
+/// Lists grow by this number while they are short: most rooms are small.
+const SMALL_GROWTH: usize = 8;
 
 /// All occupants.
 #[derive(Debug, Default)]
@@ -121,31 +126,33 @@ pub(crate) struct Occupants {
     moderators: Vec<OccupantIndex>,
     /// Number of occupants whose presence everybody has received.
     announced: usize,
-    contents: Option<Box<PresenceContents>>,
+    contents: PresenceContents,
     all_sessions: Option<RecipientList>,
     /// Nicknames whose occupants have changed since the copy of another node; `None` without a copy.
-    changed: Option<Box<BTreeSet<Box<str>>>>,
+    changed: Option<BTreeSet<Box<str>>>,
 }
 
 /// The different contents of presence.
 #[derive(Debug, Default)]
 struct PresenceContents {
-    all: HashSet<Arc<PresenceContent>>,
-    /// Number from which unused ones are removed.
-    next_sweep: usize,
+    /// The latest ones, which most occupants share; a rarer one may be here twice.
+    latest: Vec<Arc<PresenceContent>>,
 }
 
 impl PresenceContents {
     /// The content that others with the same share.
     fn share(&mut self, content: Arc<PresenceContent>) -> Arc<PresenceContent> {
-        if let Some(known) = self.all.get(&content) {
-            return known.clone();
+        if let Some(at) = self.latest.iter().position(|known| *known == content) {
+            let known = self.latest.remove(at);
+            self.latest.push(known.clone());
+            return known;
         }
-        if self.all.len() >= self.next_sweep.max(FEW_CONTENTS) {
-            self.all.retain(|known| Arc::strong_count(known) > 1);
-            self.next_sweep = 2 * self.all.len();
+        self.latest.retain(|known| Arc::strong_count(known) > 1);
+        if self.latest.len() >= FEW_CONTENTS {
+            self.latest.remove(0);
         }
-        self.all.insert(content.clone());
+        self.latest.reserve_exact(1);
+        self.latest.push(content.clone());
         content
     }
 }
@@ -236,12 +243,12 @@ impl Occupants {
 
     /// Whether changes are recorded from now on.
     pub(crate) fn track_changes(&mut self, tracks: bool) {
-        self.changed = tracks.then(Box::default);
+        self.changed = tracks.then(BTreeSet::new);
     }
 
     /// Nicknames whose occupants have changed since the last call; `None` if changes are not recorded.
     pub(crate) fn take_changes(&mut self) -> Option<BTreeSet<Box<str>>> {
-        self.changed.as_deref_mut().map(std::mem::take)
+        self.changed.as_mut().map(std::mem::take)
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "any 32 bits of a hash are one")]
@@ -284,12 +291,12 @@ impl Occupants {
 
     /// Nicknames of a user.
     pub(crate) fn nicks_of_user(&self, user: &Jid) -> Vec<String> {
-        self.iter().filter(|one| one.user == *user).map(|one| one.nick().to_owned()).collect()
+        self.iter().filter(|one| one.user() == user.as_ref()).map(|one| one.nick().to_owned()).collect()
     }
 
     fn share_content(&mut self, session: &mut OccupantSession) {
         if let Some(content) = session.presence.take() {
-            session.presence = Some(self.contents.get_or_insert_default().share(content));
+            session.presence = Some(self.contents.share(content));
         }
     }
 
@@ -299,6 +306,7 @@ impl Occupants {
         let Err(position) = self.search(occupant.nick()) else { return };
         let index = self.free.pop().or_else(|| {
             let index = OccupantIndex::try_from(self.slots.len()).ok()?;
+            grow(&mut self.slots);
             self.slots.push(None);
             Some(index)
         });
@@ -311,6 +319,7 @@ impl Occupants {
         if occupant.role == RoomRole::Moderator {
             self.moderators.push(index);
         }
+        grow(&mut self.by_nick);
         self.by_nick.insert(position, index);
         if let Some(slot) = self.slots.get_mut(index as usize) {
             *slot = Some(Box::new(occupant));
@@ -382,6 +391,13 @@ impl Occupants {
     /// The sessions of the occupants that `choose` selects.
     pub(crate) fn sessions_of(&self, choose: impl Fn(&Occupant) -> bool) -> RecipientList {
         sessions(self.iter().filter(|one| choose(one)))
+    }
+}
+
+/// Makes room for one more.
+fn grow<T>(list: &mut Vec<T>) {
+    if list.len() == list.capacity() {
+        list.reserve_exact(SMALL_GROWTH.max(list.len() / 4));
     }
 }
 

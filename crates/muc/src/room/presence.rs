@@ -216,7 +216,7 @@ impl Room {
         // A nickname is changed by an unavailable presence, but the occupant stays.
         let leaves = change.is_unavailable && change.new_nick.is_none();
         let role = if leaves { RoomRole::None } else { occupant.role };
-        w.start("item").attr("affiliation", self.affiliations.of(occupant.user.as_ref()).as_str());
+        w.start("item").attr("affiliation", self.affiliations.of(occupant.user()).as_str());
         if sees && let Some(session) = occupant.sessions.last() {
             w.attr("jid", session.jid.as_str());
         }
