@@ -1,4 +1,4 @@
-//! Publish-subscribe: XEP-0060 1.30.0, as a service of its own address.
+//! Publish-subscribe: XEP-0060 1.30.0, as a service of its own address, and on accounts ([`pep`], XEP-0163).
 //!
 //! One task for each node that is in use (`node_task.rs`) owns a state machine without I/O (`node/mod.rs`): a request gives an
 //! answer, changes for the store and notices. An event to all subscribers is one multicast. What differs between the nodes of
@@ -58,7 +58,7 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0060",
         title: "Publish-Subscribe",
         version: "1.30.0",
-        not_implemented: "sections 6.3 and 12.6: digests and message bodies; section 9: accounts",
+        not_implemented: "sections 6.3 and 12.6: digests and message bodies",
     }],
     disco: DISCO,
     service: Some(&ServiceSpec {
