@@ -426,8 +426,8 @@ async fn change_subscribers(
     let mut users: BTreeMap<&str, bool> = BTreeMap::new();
     for change in group {
         match change {
-            &PubSubChange::Subscribe(ref user) => users.insert(user.as_ref().bare().as_str(), true),
-            &PubSubChange::Unsubscribe(ref user) => users.insert(user.as_ref().bare().as_str(), false),
+            PubSubChange::Subscribe(user) => users.insert(user.as_ref().bare().as_str(), true),
+            PubSubChange::Unsubscribe(user) => users.insert(user.as_ref().bare().as_str(), false),
             _ => None,
         };
     }
