@@ -335,9 +335,10 @@ impl ClusteredNode<'_> {
             }
             self.send_to_available(account, &stanza);
             // What is left of its resources.
-            if let Some(other) =
-                here.as_ref().filter(|other| other.subscription(account).contains(Subscription::FROM))
-            {
+            let sees = |other: &&Arc<Account>| {
+                other.subscription(account).contains(Subscription::FROM) && !other.blocks(account.jid.as_ref())
+            };
+            if let Some(other) = here.as_ref().filter(sees) {
                 for session in other.sessions() {
                     if let Some(presence) = session.with(|state| state.presence.clone()) {
                         self.send_to_available(account, &presence);

@@ -125,12 +125,11 @@ impl ClusteredNode<'_> {
     /// The owner is gone, or does not have the service: presence goes to the next owner, and the sender of anything else gets an
     /// error, because the owner may have handled it.
     pub(super) fn return_service_stanza(&self, by: NodeId, envelope: &Envelope) {
-        let handover = self.returned_handover(by, envelope, None);
+        // Given up: its sender has an error.
+        let Some(handover) = self.returned_handover(by, envelope, None) else { return };
         self.return_or_reroute(envelope);
         // Its sender has an error, or the next owner has it.
-        if let Some(handover) = handover {
-            handover.settle();
-        }
+        handover.settle();
     }
 
     fn return_or_reroute(&self, envelope: &Envelope) {

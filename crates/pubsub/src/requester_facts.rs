@@ -86,7 +86,7 @@ impl NodeTask {
             }
             AccessModel::Authorize => {
                 let subject = user.bare();
-                facts.has_plain_subscription = match self.subscribers.contains(subject) {
+                facts.has_plain_subscription = match self.subscribers.contains(subject, || account_number(node, &subject.to_jid())) {
                     Some(known) => known,
                     None => PlainSubscriptions(&node.stores).contains(self.key.as_ref(), subject).await?,
                 };

@@ -67,7 +67,7 @@ fn a_removal_is_noticed_by_a_node_that_changes_the_same_contact_before_it_learns
     nodes.heal(0, 1);
     nodes.settle();
     let mut seen = std::collections::BTreeMap::new();
-    presence(&romeo).into_iter().for_each(|(from, available)| drop(seen.insert(from, available)));
+    presence(&romeo).into_iter().for_each(|(from, available)| { seen.insert(from, available); });
     for resource in ["balcony", "phone"] {
         let last = seen.get(&format!("juliet@example.com/{resource}"));
         assert_eq!(last, Some(&false), "{resource}: {seen:?}");

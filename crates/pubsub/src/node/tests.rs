@@ -7,7 +7,7 @@ use store::{PubSubChange, StoredPubSubNode};
 
 use super::{NodeCtx, Notice, PubSubAnswer, PubSubNode, Requester};
 use crate::affiliation::NodeAffiliation;
-use crate::node_config::CONFIG_FORM;
+use crate::node_config::{CONFIG_FORM, PubSubNodeConfig};
 use crate::request::{GivenItem, ItemsQuery, NodeRequest, SubscriptionKey};
 use crate::tests::limits;
 

@@ -456,7 +456,7 @@ fn a_corrupted_handshake_fails_without_a_panic() {
     let shared = client(|_| {});
     // The server says after each connection whether another byte is left, so that the client never connects to a
     // listener that is about to close.
-    let (more, is_more) = std::sync::mpsc::channel();
+    let (more, is_more) = std::sync::mpsc::sync_channel(1);
     let (address, server) = serve(move |listener| {
         for turn in 0.. {
             let (mut stream, _) = listener.accept().unwrap();
