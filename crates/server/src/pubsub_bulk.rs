@@ -79,11 +79,15 @@ async fn create(config: &NodeConfig, args: &PubSubBulkArgs, stores: &Stores) -> 
     let owner = args.owner.clone().unwrap_or_else(|| format!("admin@{domain}"));
     let owner = Jid::parse(&owner).map_err(|error| anyhow!("\"{owner}\" is not an address: {error}"))?;
     let mut progress = ProgressReport::new();
+    // Before the nodes, whose service and owner have addresses, too.
+    let first_subscriber = match args.each {
+        0 => 1,
+        _ => find_subscribers(args, stores, &domain, &mut progress).await?,
+    };
     let first_node = create_nodes(args, stores, &service, &owner, &mut progress).await?;
     if args.each == 0 || args.nodes == 0 {
         return Ok(format!("created {} nodes", args.nodes));
     }
-    let first_subscriber = find_subscribers(args, stores, &domain, &mut progress).await?;
     let bulk = BulkSubscriptions {
         first_node: first_node.0,
         nodes: args.nodes,
