@@ -40,7 +40,7 @@ async fn run(config: &NodeConfig, args: &PubSubBulkArgs) -> Result<()> {
         bail!("--each {} requires at least as many --subscribers", args.each);
     }
     let database = OfflineDatabase::open(config, args.create).await?;
-    let done = create(config, args, &database.databases.stores()).await;
+    let done = create(config.domain(), args, &database.databases.stores()).await;
     database.databases.close().await;
     output::line(&done?);
     Ok(())
@@ -71,19 +71,24 @@ impl ProgressReport {
     }
 }
 
-async fn create(config: &NodeConfig, args: &PubSubBulkArgs, stores: &Stores) -> Result<String> {
-    let domain = args.domain.clone().unwrap_or_else(|| config.domain().to_owned());
+/// Creates everything; `default` is the domain without `--domain`. Returns the sentence for the operator.
+async fn create(default: &str, args: &PubSubBulkArgs, stores: &Stores) -> Result<String> {
+    let domain = args.domain.clone().unwrap_or_else(|| default.to_owned());
     let service = args.service.clone().unwrap_or_else(|| format!("pubsub.{domain}"));
     let service =
         Jid::parse(&service).map_err(|error| anyhow!("\"{service}\" is not an address: {error}"))?;
     let owner = args.owner.clone().unwrap_or_else(|| format!("admin@{domain}"));
     let owner = Jid::parse(&owner).map_err(|error| anyhow!("\"{owner}\" is not an address: {error}"))?;
     let mut progress = ProgressReport::new();
+    // Before the nodes, whose service and owner have addresses, too.
+    let first_subscriber = match args.each {
+        0 => 1,
+        _ => find_subscribers(args, stores, &domain, &mut progress).await?,
+    };
     let first_node = create_nodes(args, stores, &service, &owner, &mut progress).await?;
     if args.each == 0 || args.nodes == 0 {
         return Ok(format!("created {} nodes", args.nodes));
     }
-    let first_subscriber = find_subscribers(args, stores, &domain, &mut progress).await?;
     let bulk = BulkSubscriptions {
         first_node: first_node.0,
         nodes: args.nodes,
@@ -175,4 +180,68 @@ async fn find_subscribers(
         progress.report("addresses", end, args.subscribers);
     }
     Ok(first.unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, CliCommand};
+    use clap::Parser as _;
+    use std::sync::Arc;
+    use store::conformance::block_on_ready;
+
+    fn run_on(stores: &Stores, line: &str) -> Result<String> {
+        let words = ["throng", "pubsub", "bulk"].into_iter().chain(line.split(' '));
+        let CliCommand::PubSub { command: PubSubCommand::Bulk(args) } = Cli::parse_from(words).command else {
+            panic!("{line}");
+        };
+        block_on_ready(create("example.org", &args, stores))
+    }
+
+    fn stores() -> Stores {
+        store::memory::stores(Arc::new(base::ManualClock::new()))
+    }
+
+    #[test]
+    fn each_node_has_its_subscribers_also_when_the_command_is_repeated() {
+        let stores = stores();
+        let line = "--nodes 5 --subscribers 10 --each 4 --field pubsub#access_model=whitelist";
+        for _ in 0..2 {
+            assert_eq!(run_on(&stores, line).unwrap(), "created 5 nodes and 20 subscriptions");
+        }
+        let mut all = 0;
+        for number in 0..5 {
+            let node = Jid::parse(&format!("pubsub.example.org/node{number}")).unwrap();
+            let stored = block_on_ready(stores.pubsub.load(node.as_ref())).unwrap().unwrap();
+            assert_eq!(stored.affiliations.len(), 1);
+            let found = block_on_ready(stores.pubsub.subscribers(node.as_ref(), None, 9)).unwrap();
+            assert_eq!(found.len(), 4);
+            assert!(found.iter().all(|user| user.as_str().starts_with('u')), "{found:?}");
+            all += found.len();
+        }
+        let (mut of_users, service) = (0, Jid::parse("pubsub.example.org").unwrap());
+        for number in 0..10 {
+            let user = Jid::parse(&format!("u{number}@example.org")).unwrap();
+            let found = stores.pubsub.subscriptions_of(user.as_ref(), service.as_ref(), None, 9);
+            of_users += block_on_ready(found).unwrap().len();
+        }
+        assert_eq!(of_users, all);
+    }
+
+    #[test]
+    fn what_cannot_be_created_is_said_in_one_sentence() {
+        let stores = stores();
+        for address in ["v0@example.org", "x@example.org", "v1@example.org"] {
+            block_on_ready(stores.addresses.intern(&Jid::parse(address).unwrap())).unwrap();
+        }
+        for (line, text) in [
+            ("--nodes 1 --subscribers 2 --each 1 --subscriber-prefix v", "do not follow each other"),
+            ("--nodes 1 --field pubsub#nothing=1", "a node has no field pubsub#nothing"),
+            ("--nodes 1 --field title", "is not VAR=VALUE"),
+            ("--nodes 1 --owner @", "is not an address"),
+        ] {
+            let error = run_on(&stores, line).unwrap_err().to_string();
+            assert!(error.contains(text), "{line}: {error}");
+        }
+    }
 }
