@@ -13,6 +13,7 @@ use stanza::StanzaCondition;
 
 use crate::effect::Effects;
 use crate::node::Node;
+use crate::receipt::ReceiptIssuer;
 use crate::shared_stanza::SharedStanza;
 
 /// A message or presence for many recipients.
@@ -21,6 +22,7 @@ pub struct Multicast {
     pub(crate) from: Jid,
     pub(crate) recipients: Arc<[Jid]>,
     pub(crate) on_undelivered: Option<Box<dyn UndeliveredHandler>>,
+    pub(crate) receipt: Option<ReceiptIssuer>,
 }
 
 /// A recipient that could not receive a multicast.
@@ -53,7 +55,7 @@ impl Multicast {
     pub fn new(stanza: SharedStanza, from: Jid, recipients: Arc<[Jid]>) -> Multicast {
         let addressed = stanza.head().to(stanza.bytes()).is_some();
         let stanza = if addressed { stanza.with_to(None).unwrap_or(stanza) } else { stanza };
-        Multicast { stanza, from, recipients, on_undelivered: None }
+        Multicast { stanza, from, recipients, on_undelivered: None, receipt: None }
     }
 
     /// Reports recipients that could not receive it to this handler, instead of by error stanzas. Failures that are
@@ -61,6 +63,14 @@ impl Multicast {
     #[must_use]
     pub fn on_undelivered(mut self, handler: impl UndeliveredHandler + 'static) -> Multicast {
         self.on_undelivered = Some(Box::new(handler));
+        self
+    }
+
+    /// Fulfils this receipt when each recipient on this node has it, and each other node concerned has acknowledged it. A recipient
+    /// that could not receive it does not fail the receipt.
+    #[must_use]
+    pub fn with_receipt(mut self, receipt: ReceiptIssuer) -> Multicast {
+        self.receipt = Some(receipt);
         self
     }
 }

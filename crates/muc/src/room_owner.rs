@@ -13,7 +13,7 @@ use throng_core::{Effects, Node};
 
 use crate::room::{RoomCtx, empty_copy};
 use crate::room_ownership::{CopySender, is_here, may_exist};
-use crate::room_task::{RoomInput, RoomTask, settle_all};
+use crate::room_task::{MessageReceipts, RoomInput, RoomTask, settle_all};
 
 /// The status of a session that is removed because of a technical problem (XEP-0045, section 11.1).
 const TECHNICAL_PROBLEM: &[u16] = &[333];
@@ -162,12 +162,10 @@ impl RoomTask {
     /// Passes an input on to the owner. What cannot be passed on is refused.
     async fn pass_on(&self, node: &Arc<Node>, input: RoomInput, to: NodeId) {
         match input {
-            RoomInput::Stanza { stanza, to: item, receipt, .. }
+            RoomInput::Stanza { stanza, to: item, receipts, .. }
                 if forward_to_owner(node, &stanza, item.as_ref(), to) =>
             {
-                if let Some(receipt) = receipt {
-                    receipt.settle(Ok(()));
-                }
+                receipts.into_iter().for_each(MessageReceipts::fulfil);
             }
             input => self.reject(node, input).await,
         }
@@ -290,6 +288,7 @@ impl RoomTask {
             occupant_key: self.shared.occupant_key(node),
             is_service_admin: false,
             undelivered: &undelivered,
+            delivered: None,
             effects: Effects::default(),
         };
         run(&mut ctx);

@@ -55,11 +55,28 @@ pub(crate) struct RoomMessage {
     pub(crate) input: RoomInput,
 }
 
+/// Receipts of a message to all occupants, for the stream or the node of its sender.
+pub(crate) struct MessageReceipts {
+    /// Fulfilled when the message is in the store, or needs not to be.
+    pub(crate) stored: ReceiptIssuer,
+    /// Fulfilled when all nodes with occupants have acknowledged the message; none on a single node.
+    pub(crate) delivered: Option<ReceiptIssuer>,
+}
+
+impl MessageReceipts {
+    /// The message was passed on, or its sender has an error.
+    pub(crate) fn fulfil(self) {
+        self.stored.settle(Ok(()));
+        if let Some(delivered) = self.delivered {
+            delivered.settle(Ok(()));
+        }
+    }
+}
+
 /// What a room handles.
 pub(crate) enum RoomInput {
     /// A message or presence, or an IQ between occupants.
-    /// With a receipt, it is fulfilled when the message is in the store, unless it is not stored.
-    Stanza { stanza: SharedStanza, from: Jid, to: Jid, receipt: Option<ReceiptIssuer> },
+    Stanza { stanza: SharedStanza, from: Jid, to: Jid, receipts: Option<MessageReceipts> },
     /// A request to the room: the stanza, and the way of the answer.
     Request { bytes: Vec<u8>, is_set: bool, from: Jid, reply: AnswerSender<IqAnswer> },
     /// Sessions that did not receive a stanza.
@@ -251,11 +268,9 @@ impl RoomTask {
     /// Refuses an input, since the room could not be read.
     pub(crate) fn refuse(&self, ctx: &mut RoomCtx<'_>, input: RoomInput, error: StanzaError) {
         match input {
-            RoomInput::Stanza { stanza, from, to, receipt } => {
+            RoomInput::Stanza { stanza, from, to, receipts } => {
                 send_error(ctx, &stanza, &from, &to, &error);
-                if let Some(receipt) = receipt {
-                    receipt.settle(Ok(()));
-                }
+                receipts.into_iter().for_each(MessageReceipts::fulfil);
             }
             RoomInput::Request { reply, .. } => reply.send(Err(error)),
             // The end of its channel reports it to who waits for an answer.
@@ -265,9 +280,15 @@ impl RoomTask {
 
     fn handle_input(&mut self, ctx: &mut RoomCtx<'_>, node: &Arc<Node>, input: RoomInput) -> RoomReply {
         match input {
-            RoomInput::Stanza { stanza, from, to, receipt } => {
+            RoomInput::Stanza { stanza, from, to, receipts } => {
+                let (stored, delivered) = receipts.map(|both| (both.stored, both.delivered)).unzip();
+                ctx.delivered = delivered.flatten();
                 self.handle_stanza(ctx, node, &stanza, &from, &to);
-                receipt.map_or(RoomReply::None, RoomReply::Handled)
+                // It was not sent to the occupants.
+                if let Some(delivered) = ctx.delivered.take() {
+                    delivered.settle(Ok(()));
+                }
+                stored.map_or(RoomReply::None, RoomReply::Handled)
             }
             RoomInput::Request { bytes, is_set, from, reply } => {
                 RoomReply::Iq(reply, self.answer(ctx, &bytes, is_set, &from))
@@ -496,6 +517,7 @@ impl RoomTask {
             occupant_key: shared.occupant_key(&node),
             is_service_admin: sender.is_some_and(|sender| node.is_admin(sender.bare())),
             undelivered: &undelivered,
+            delivered: None,
             effects: Effects::default(),
         };
         if let Err(error) = loaded {

@@ -20,7 +20,7 @@ use xml::{Ns, Writer};
 
 use crate::options::ServiceOptions;
 use crate::room_directory::RoomSummary;
-use crate::room_task::{RoomInput, RoomMessage, RoomShared, RoomTask, RoomTasks};
+use crate::room_task::{MessageReceipts, RoomInput, RoomMessage, RoomShared, RoomTask, RoomTasks};
 
 /// Bytes that wait for one room, and for all rooms of a domain.
 const MAILBOX_BYTES: usize = 1 << 20;
@@ -53,17 +53,20 @@ impl RoomService {
         }
         self.shared.join_slices(ctx.node);
         let room = ctx.to.bare().to_jid();
-        // A message to a persistent room is in its history before the sender's stream counts it (XEP-0198).
+        // A message to a persistent room is in its history, and with all nodes of occupants, before the sender's stream counts it
+        // (XEP-0198).
         let is_groupchat = ctx.stanza.kind() == StanzaKind::Message(MessageType::Groupchat);
-        let (issuer, receipt) = is_groupchat.then(receipt_pair).unzip();
+        let (stored, stored_receipt) = is_groupchat.then(receipt_pair).unzip();
+        let has_other_nodes = is_groupchat && !ctx.node.is_single();
+        let (delivered, delivered_receipt) = has_other_nodes.then(receipt_pair).unzip();
+        let receipts = stored_receipt.into_iter().chain(delivered_receipt);
         let (stanza, from, to) = (ctx.stanza.clone(), ctx.from.to_jid(), ctx.to.to_jid());
-        let input = RoomInput::Stanza { stanza, from, to, receipt: issuer };
+        let issuers = stored.map(|stored| MessageReceipts { stored, delivered });
+        let input = RoomInput::Stanza { stanza, from, to, receipts: issuers };
         let message = RoomMessage { node: ctx.node.clone(), input };
         let size = ctx.stanza.bytes().len() + MESSAGE_BYTES;
         let Err(MailboxFull(message)) = self.tasks.try_send(&ctx.node.spawner, &room, message, size) else {
-            if let Some(receipt) = receipt {
-                ctx.effects.receipt(ctx.stanza, receipt);
-            }
+            receipts.for_each(|receipt| ctx.effects.receipt(ctx.stanza, receipt));
             return Flow::Stop(StopReason::Consumed);
         };
         if !ctx.may_wait {
@@ -75,9 +78,7 @@ impl RoomService {
         Flow::Wait(Box::pin(async move {
             wait.await;
             let mut effects = Effects::default();
-            if let Some(receipt) = receipt {
-                effects.receipt(&stanza, receipt);
-            }
+            receipts.for_each(|receipt| effects.receipt(&stanza, receipt));
             HandlerOutcome { flow: Flow::Stop(StopReason::Consumed), effects }
         }))
     }

@@ -7,7 +7,9 @@
 //! A recipient whose lane is open must be routed a copy in that lane: an earlier stanza of the sender may be waiting there.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use base::spawn::{BoxFuture, yield_now};
 use cluster::{Envelope, EnvelopeKind, NodeId, Recipient};
@@ -17,6 +19,7 @@ use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 
 use super::local::{address_form, is_stored_offline};
+use super::lanes::{CompletionShare, LaneCompletion, LaneStage, LaneStanza};
 use super::peer_routing::{address_number, envelope_class};
 use super::rules::{self, DeliveryAction, ResourceSummary};
 use super::{Continuation, ResumedChain, RoutingWork, build_error_reply};
@@ -28,6 +31,7 @@ use crate::host::Host;
 use crate::metrics::{RouteOutcome, StanzaSource};
 use crate::multicast::{Multicast, UndeliveredRecipient};
 use crate::node::Node;
+use crate::receipt::{AttachedReceipt, ReceiptIssuer, Receipts};
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
@@ -58,6 +62,21 @@ enum MulticastStep {
     Wait(BoxFuture<'static, ()>),
 }
 
+/// The receipt of a multicast, which follows when all recipients are done.
+struct MulticastReceipt(ReceiptIssuer);
+
+impl LaneCompletion for MulticastReceipt {
+    fn tracks_delivery(&self) -> bool {
+        false
+    }
+
+    fn routed(&mut self) {}
+
+    fn complete(self: Box<Self>) {
+        self.0.settle(Ok(()));
+    }
+}
+
 struct MulticastRun {
     multicast: Multicast,
     /// Position of the next recipient.
@@ -67,12 +86,17 @@ struct MulticastRun {
     /// Positions of recipients by the node that is their home.
     by_node: BTreeMap<NodeId, Vec<usize>>,
     undelivered: Vec<UndeliveredRecipient>,
+    /// Share of the receipt, if it has one.
+    completion: Option<Box<CompletionShare>>,
 }
 
 impl MulticastRun {
-    fn new(multicast: Multicast) -> MulticastRun {
+    fn new(mut multicast: Multicast) -> MulticastRun {
         let (copies, undelivered) = (Vec::new(), Vec::new());
-        MulticastRun { multicast, next: 0, copies, by_node: BTreeMap::new(), undelivered }
+        let receipt = multicast.receipt.take();
+        let completion =
+            receipt.map(|receipt| Box::new(CompletionShare::new(Box::new(MulticastReceipt(receipt)))));
+        MulticastRun { multicast, next: 0, copies, by_node: BTreeMap::new(), undelivered, completion }
     }
 
     /// Handles the next recipients.
@@ -137,8 +161,15 @@ impl MulticastRun {
         for position in copies.by_ref() {
             let to = &self.multicast.recipients[position];
             let Some(stanza) = self.multicast.stanza.with_to(Some(to.as_ref())) else { continue };
-            let from = self.multicast.from.as_ref();
-            if let Some(wait) = node.route_in_lane(StanzaSource::Multicast, stanza, from, to.as_ref()) {
+            let share = self.completion.as_ref().map(|completion| completion.share());
+            let stanza = LaneStanza {
+                stanza,
+                from: self.multicast.from.clone(),
+                to: to.clone(),
+                stage: LaneStage::Unrouted,
+                completion: share.map(|share| Box::new(share) as Box<dyn LaneCompletion>),
+            };
+            if let Some(wait) = node.enter_lane(StanzaSource::Multicast, stanza) {
                 self.copies = copies.collect();
                 return Some(wait);
             }
@@ -147,26 +178,56 @@ impl MulticastRun {
     }
 
     /// Sends one envelope to each node; recipients of a node that takes none are routed copies.
-    fn send_envelopes(&mut self, node: &Node) {
+    fn send_envelopes(&mut self, node: &Arc<Node>) {
         let Multicast { stanza, recipients, .. } = &self.multicast;
         let class = envelope_class(stanza);
         let bytes: Arc<[u8]> = stanza.bytes().into();
+        let mut receipts = Receipts::default();
         for (home, positions) in std::mem::take(&mut self.by_node) {
             for part in positions.chunks(ENVELOPE_RECIPIENTS) {
                 let to = part.iter().map(|position| Recipient::Address(recipients[*position].clone()));
                 let own = node.cluster.node();
                 let envelope = Envelope::new(MULTICAST, class, own, to.collect(), bytes.clone());
-                if node.cluster.deliver(home, envelope).is_ok() {
+                let sent = match self.completion {
+                    None => node.cluster.deliver(home, envelope).is_ok(),
+                    Some(_) => match node.peer_routing().send_with_receipt(node, home, envelope) {
+                        Ok(receipt) => {
+                            let attached = |receipt| AttachedReceipt { stanza: stanza.clone(), receipt };
+                            receipts.0.extend(receipt.map(attached));
+                            true
+                        }
+                        Err(_) => false,
+                    },
+                };
+                if sent {
                     node.metrics.routed(stanza.kind(), RouteOutcome::Node);
                 } else {
                     self.copies.extend(part);
                 }
             }
         }
+        if let Some(completion) = self.completion.as_ref().filter(|_| !receipts.is_empty()) {
+            let share = Box::new(completion.share());
+            let acknowledged = async move {
+                let mut is_safe = true;
+                poll_fn(|cx| match receipts.poll(cx, &mut |_| is_safe = false) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                })
+                .await;
+                if is_safe {
+                    share.complete();
+                }
+            };
+            node.spawner.spawn("multicast", Box::pin(acknowledged));
+        }
     }
 
     /// The effects after all recipients: reports to the sender.
-    fn finish(self, node: &Arc<Node>) -> Effects {
+    fn finish(mut self, node: &Arc<Node>) -> Effects {
+        if let Some(completion) = self.completion.take() {
+            completion.complete();
+        }
         let Multicast { stanza, from, on_undelivered, .. } = self.multicast;
         if self.undelivered.is_empty() {
             return Effects::default();

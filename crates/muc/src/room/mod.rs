@@ -35,6 +35,7 @@ use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
 use store::RoomHistoryEntry;
 use throng_core::iq::IqAnswer;
 use throng_core::multicast::Multicast;
+use throng_core::receipt::ReceiptIssuer;
 use throng_core::{Effect, Effects, Node, SharedStanza, StanzaSource, UndeliveredRecipient};
 use xml::{Ns, TreeNode, Writer};
 
@@ -68,6 +69,8 @@ pub(crate) struct RoomCtx<'a> {
     /// Whether the sender administers the service.
     pub(crate) is_service_admin: bool,
     pub(crate) undelivered: &'a UndeliveredReport,
+    /// Fulfilled when all nodes have acknowledged the first multicast, which is the message that is being handled.
+    pub(crate) delivered: Option<ReceiptIssuer>,
     pub(crate) effects: Effects,
 }
 
@@ -83,12 +86,15 @@ impl RoomCtx<'_> {
     pub(crate) fn multicast(&mut self, stanza: Option<SharedStanza>, from: &Jid, recipients: Arc<[Jid]>) {
         let Some(stanza) = stanza.filter(|_| !recipients.is_empty()) else { return };
         let report = self.undelivered.clone();
-        let multicast = Multicast::new(stanza, from.clone(), recipients).on_undelivered(
+        let mut multicast = Multicast::new(stanza, from.clone(), recipients).on_undelivered(
             move |node: &Arc<Node>, recipients: Vec<UndeliveredRecipient>| {
                 report(node, recipients.into_iter().map(|one| one.to).collect());
                 Effects::default()
             },
         );
+        if let Some(receipt) = self.delivered.take() {
+            multicast = multicast.with_receipt(receipt);
+        }
         self.effects.multicast(multicast);
     }
 
