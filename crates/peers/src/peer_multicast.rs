@@ -140,8 +140,7 @@ impl ClusteredNode<'_> {
     ) {
         let Some(stanza) = stanza.with_to(Some(to.as_ref())) else { return };
         let stage = LaneStage::BeforeChain(HandedOver::of(envelope, Some(by)));
-        let completion =
-            completion.map(|completion| Box::new(completion.share()) as Box<dyn LaneCompletion>);
+        let completion = completion.map(|completion| Box::new(completion.share()) as Box<dyn LaneCompletion>);
         let stanza = LaneStanza { stanza, from: from.clone(), to, stage, completion };
         let reliable = envelope.header.class != EnvelopeClass::Presence;
         self.enter_lane_now(StanzaSource::Node, stanza, reliable);

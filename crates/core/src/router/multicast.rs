@@ -18,8 +18,8 @@ use outbox::QUEUE_FULL_CONDITION;
 use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 
-use super::local::{address_form, is_stored_offline};
 use super::lanes::{CompletionShare, LaneCompletion, LaneStage, LaneStanza};
+use super::local::{address_form, is_stored_offline};
 use super::peer_routing::{address_number, envelope_class};
 use super::rules::{self, DeliveryAction, ResourceSummary};
 use super::{Continuation, ResumedChain, RoutingWork, build_error_reply};

@@ -8,7 +8,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use base::{BoxFuture, TimeOrderedId};
-use cluster::{AddressNumber, Envelope, EnvelopeClass, HandoverResult, InvalidationSubject, NodeId, RefusedEnvelope};
+use cluster::{
+    AddressNumber, Envelope, EnvelopeClass, HandoverResult, InvalidationSubject, NodeId, RefusedEnvelope,
+};
 use jid::JidRef;
 use stanza::StanzaCondition;
 use store::AddressId;

@@ -389,6 +389,72 @@ fn messages_during_the_loss_of_the_owner_reach_everybody_once_or_their_sender_ge
 }
 
 #[test]
+fn a_message_is_stored_before_the_stream_of_its_sender_counts_it() {
+    let cluster = Cluster::new(2);
+    let crone = cluster.connect(0, "crone1");
+    crone.enable_stream_management();
+    let mut of_other_nodes = 0;
+    for number in 0..ROOMS {
+        cluster.enter(&crone, number, "firstwitch");
+        cluster.configure(&crone, number, true);
+        let owner = cluster.owner(number).unwrap();
+        of_other_nodes += owner;
+        cluster.nodes.node(owner).hold_store_call(Some("rooms.append"));
+        let own = bodies(&cluster.say(&crone, number, "counted"), number);
+        cluster.pass(2);
+        assert_eq!(own, ["counted"], "room {number}: occupants do not wait for the store");
+        assert_eq!(crone.handled() + 1, crone.sent(), "room {number} of node {owner}");
+        cluster.nodes.node(owner).hold_store_call(None);
+        cluster.pass(1);
+        assert!(crone.recv().is_empty());
+        assert_eq!(crone.handled(), crone.sent(), "room {number} of node {owner}");
+    }
+    assert!(of_other_nodes > 0 && of_other_nodes < ROOMS);
+}
+
+#[test]
+fn a_message_counts_when_all_nodes_with_occupants_have_it() {
+    let cluster = Cluster::new(3);
+    let (crone, wicca) = (cluster.connect(0, "crone1"), cluster.connect(2, "wiccarocks"));
+    crone.enable_stream_management();
+    let number = (0..ROOMS).find(|number| cluster.owner(*number) == Some(1)).unwrap();
+    cluster.enter(&crone, number, "firstwitch");
+    cluster.configure(&crone, number, false);
+    cluster.enter(&wicca, number, "secondwitch");
+    cluster.pass(2);
+    forget(&[&crone, &wicca]);
+    cluster.nodes.cut(1, 2);
+    cluster.say_unread(&crone, number, "counted");
+    cluster.nodes.settle();
+    assert_eq!(bodies(&masked(crone.recv()), number), ["counted"]);
+    assert_eq!(crone.handled() + 1, crone.sent(), "a node with an occupant does not have it");
+    cluster.nodes.heal(1, 2);
+    cluster.pass(2);
+    assert_eq!(bodies(&masked(wicca.recv()), number), ["counted"]);
+    forget(&[&crone]);
+    assert_eq!(crone.handled(), crone.sent());
+}
+
+#[test]
+fn anonymous_users_of_other_nodes_do_not_create_rooms() {
+    let cluster = Cluster::new(2);
+    for node in 0..2 {
+        let guest = cluster.nodes.node(node).connect_anonymous(&format!("guest{node}"), "web");
+        let crone = cluster.connect(node, "crone1");
+        cluster.nodes.settle();
+        for number in 0..ROOMS {
+            let refused = cluster.enter(&guest, number, "guest");
+            assert!(refused.contains(&error("cancel", "not-allowed")), "room {number}: {refused}");
+            let created = cluster.enter(&crone, number, "firstwitch");
+            assert!(created.contains("<status code='201'/>"), "room {number}: {created}");
+            cluster.send(&crone, &format!("<presence to='{}' type='unavailable'/>", room(number)));
+        }
+        crone.close();
+        cluster.pass(1);
+    }
+}
+
+#[test]
 fn a_message_of_a_former_owner_is_not_stored_and_its_sender_gets_an_error() {
     let cluster = Cluster::new(2);
     let crone = cluster.connect(0, "crone1");
