@@ -14,7 +14,7 @@ use throng_commands::{
 
 use crate::FEATURE;
 use crate::affiliation_commands::{LIST_AFFILIATIONS, SET_AFFILIATION};
-use crate::room::DestroyNotice;
+use crate::room::{CreationOutcome, DestroyNotice, DestructionOutcome};
 use crate::room_directory::RoomSummary;
 use crate::room_task::RoomInput;
 use crate::service::RoomService;
@@ -151,6 +151,12 @@ pub(crate) fn no_room(room: &Jid) -> CommandError {
     CommandError::new(CommandErrorKind::NotFound, format!("there is no room {room}"))
 }
 
+/// The database has failed; its error is in the log.
+fn not_stored(room: &Jid) -> CommandError {
+    let text = format!("the database has not stored the change of the room {room}; try again later");
+    CommandError::new(CommandErrorKind::Unavailable, text)
+}
+
 fn store_failed(error: StoreError) -> CommandError {
     CommandError::from(error)
 }
@@ -239,11 +245,12 @@ async fn create(rooms: Arc<RoomService>, call: CommandCall) -> Result<CommandOut
     let owner = call.input.jid(&OWNER)?.bare().to_jid();
     let created = rooms.call(&call.node, room.clone(), |reply| RoomInput::Create { owner, reply }).await;
     match created {
-        Some(true) => Ok(CommandOutput::with_note(format!("the room {room} is created"))),
-        Some(false) => {
-            let text = format!("the room {room} exists already, or was not stored");
+        Some(CreationOutcome::Created) => Ok(CommandOutput::with_note(format!("the room {room} is created"))),
+        Some(CreationOutcome::Exists) => {
+            let text = format!("the room {room} exists already");
             Err(CommandError::new(CommandErrorKind::Conflict, text))
         }
+        Some(CreationOutcome::NotStored) => Err(not_stored(&room)),
         None => Err(CommandError::internal()),
     }
 }
@@ -257,8 +264,11 @@ async fn destroy(rooms: Arc<RoomService>, call: CommandCall) -> Result<CommandOu
     };
     let destroyed = rooms.call(&call.node, room.clone(), |reply| RoomInput::Destroy { notice, reply }).await;
     match destroyed {
-        Some(true) => Ok(CommandOutput::with_note(format!("the room {room} is destroyed"))),
-        Some(false) => Err(no_room(&room)),
+        Some(DestructionOutcome::Destroyed) => {
+            Ok(CommandOutput::with_note(format!("the room {room} is destroyed")))
+        }
+        Some(DestructionOutcome::NoRoom) => Err(no_room(&room)),
+        Some(DestructionOutcome::NotStored) => Err(not_stored(&room)),
         None => Err(CommandError::internal()),
     }
 }

@@ -28,8 +28,8 @@ use xml::Ns;
 use crate::options::{CreationAccess, ServiceOptions};
 use crate::privileges::Affiliation;
 use crate::room::{
-    AffiliationOutcome, DestroyNotice, ListedAffiliation, Room, RoomCopy, RoomCtx, RoomRequest, RoomState,
-    UndeliveredReport, not_in_room, send_error,
+    AffiliationOutcome, CreationOutcome, DestroyNotice, DestructionOutcome, ListedAffiliation, Room,
+    RoomCopy, RoomCtx, RoomRequest, RoomState, UndeliveredReport, not_in_room, send_error,
 };
 use crate::room_directory::{RoomDirectory, RoomLimit};
 use crate::room_ownership::RoomCopies;
@@ -82,9 +82,9 @@ pub(crate) enum RoomInput {
     /// Sessions that did not receive a stanza.
     SessionsLost(Vec<Jid>),
     /// An administrator creates the room for an owner.
-    Create { owner: Jid, reply: AnswerSender<bool> },
+    Create { owner: Jid, reply: AnswerSender<CreationOutcome> },
     /// An administrator destroys the room.
-    Destroy { notice: DestroyNotice, reply: AnswerSender<bool> },
+    Destroy { notice: DestroyNotice, reply: AnswerSender<DestructionOutcome> },
     /// Another node may have become the owner of the room.
     OwnerChanged,
     /// The former owner is gone or has handed the room over: this node has a copy.
@@ -111,7 +111,8 @@ pub(crate) enum RoomInput {
 enum RoomReply {
     None,
     Iq(AnswerSender<IqAnswer>, IqAnswer),
-    Done(AnswerSender<bool>, bool),
+    Creation(AnswerSender<CreationOutcome>, CreationOutcome),
+    Destruction(AnswerSender<DestructionOutcome>, DestructionOutcome),
     /// The stanza was handled, and nothing of it must be stored.
     Handled(ReceiptIssuer),
     Affiliation(AnswerSender<AffiliationOutcome>, AffiliationOutcome),
@@ -168,20 +169,27 @@ impl RoomShared {
     }
 
     /// Whether a user may create a room.
-    fn may_create(&self, node: &Node, from: &Jid, options: &ServiceOptions) -> bool {
+    fn may_create(&self, node: &Node, from: &Jid, options: &ServiceOptions, has_account: bool) -> bool {
         if node.is_admin(from.as_ref()) {
             return true;
         }
         match options.creation {
             CreationAccess::All => true,
             CreationAccess::Admins => false,
-            CreationAccess::Users => {
-                let session = || node.routing_table.find(from.bare())?.session(from.resource()?);
-                // A session on another node is one of an account, too: anonymous users are on the node of their rooms only
-                // if that is the only one.
-                from.domain() == self.domain
-                    && session().is_none_or(|session| !session.flags.has(flags::EPHEMERAL))
-            }
+            CreationAccess::Users => from.domain() == self.domain && has_account,
+        }
+    }
+
+    /// Whether a sender has an account of the domain, which anonymous users (SASL ANONYMOUS) have not. The store is asked about
+    /// sessions of other nodes only.
+    async fn has_account(&self, node: &Node, from: &Jid) -> Result<bool, StoreError> {
+        if from.domain() != self.domain {
+            return Ok(false);
+        }
+        let session = || node.routing_table.find(from.bare())?.session(from.resource()?);
+        match session() {
+            Some(session) => Ok(!session.flags.has(flags::EPHEMERAL)),
+            None => node.stores.accounts.exists(from.bare()).await,
         }
     }
 }
@@ -195,6 +203,8 @@ pub(crate) struct RoomTask {
     pub(crate) is_stored: bool,
     /// Persistent rooms that the user who enters has created.
     created_by_sender: u64,
+    /// Whether that user has an account.
+    sender_has_account: bool,
     /// Messages are being stored; the end is reported here.
     pub(crate) storing: Option<AnswerReceiver<()>>,
     pub(crate) unsaved: Vec<RoomHistoryEntry>,
@@ -218,6 +228,7 @@ impl RoomTask {
             room: None,
             is_stored: false,
             created_by_sender: 0,
+            sender_has_account: false,
             storing: None,
             unsaved: Vec::new(),
             unsettled: Vec::new(),
@@ -258,6 +269,7 @@ impl RoomTask {
                     && enters(stanza)
                 {
                     let most = u32::try_from(options.rooms_per_user).unwrap_or(u32::MAX);
+                    self.sender_has_account = self.shared.has_account(node, from).await?;
                     self.created_by_sender = rooms.count_created(from.bare(), most).await?;
                 }
             }
@@ -306,14 +318,16 @@ impl RoomTask {
                     room.unlock_persistent();
                     self.room = Some(room);
                 }
-                RoomReply::Done(reply, is_new)
+                let outcome = if is_new { CreationOutcome::Created } else { CreationOutcome::Exists };
+                RoomReply::Creation(reply, outcome)
             }
             RoomInput::Destroy { notice, reply } => {
                 let exists = self.room.is_some();
                 if let Some(room) = &mut self.room {
                     room.destroy(ctx, &notice);
                 }
-                RoomReply::Done(reply, exists)
+                let outcome = if exists { DestructionOutcome::Destroyed } else { DestructionOutcome::NoRoom };
+                RoomReply::Destruction(reply, outcome)
             }
             RoomInput::OwnerChanged
             | RoomInput::Restore
@@ -391,7 +405,7 @@ impl RoomTask {
     fn create_room(&self, node: &Node, from: &Jid) -> Result<Room, StanzaError> {
         let options = self.shared.options();
         let not_allowed = |text| StanzaError::new(StanzaCondition::NotAllowed).text(text);
-        if !self.shared.may_create(node, from, &options) {
+        if !self.shared.may_create(node, from, &options, self.sender_has_account) {
             return Err(not_allowed("you are not allowed to create rooms"));
         }
         let creator = from.bare().to_jid();
@@ -596,7 +610,12 @@ fn send_reply(reply: RoomReply, written: Result<(), StoreError>) {
         RoomReply::Iq(reply, answer) => {
             reply.send(answer.and_then(|answer| written.map(|()| answer).map_err(store_error)));
         }
-        RoomReply::Done(reply, done) => reply.send(done && written.is_ok()),
+        RoomReply::Creation(reply, outcome) => {
+            reply.send(if written.is_ok() { outcome } else { CreationOutcome::NotStored });
+        }
+        RoomReply::Destruction(reply, outcome) => {
+            reply.send(if written.is_ok() { outcome } else { DestructionOutcome::NotStored });
+        }
         RoomReply::Handled(receipt) => receipt.settle(Ok(())),
         RoomReply::Affiliation(reply, outcome) => {
             reply.send(if written.is_ok() { outcome } else { AffiliationOutcome::NotStored });

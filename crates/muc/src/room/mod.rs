@@ -49,7 +49,9 @@ use self::subject::Subject;
 use crate::options::{RoomLimits, ServiceOptions};
 use crate::privileges::{Affiliation, RoomRole};
 
-pub(crate) use self::administration::{AffiliationOutcome, ListedAffiliation};
+pub(crate) use self::administration::{
+    AffiliationOutcome, CreationOutcome, DestructionOutcome, ListedAffiliation,
+};
 pub(crate) use self::copy::{RoomCopy, empty_copy};
 pub(crate) use self::iq_relay::not_in_room;
 pub(crate) use self::owner::DestroyNotice;
