@@ -52,6 +52,12 @@ pub static FEATURE: Feature = Feature {
             not_implemented: "",
         },
         Spec {
+            name: "XEP-0317",
+            title: "Hats",
+            version: "0.3.1",
+            not_implemented: "payloads within hats; languages of titles",
+        },
+        Spec {
             name: "XEP-0410",
             title: "MUC Self-Ping (Schrödinger's Chat)",
             version: "1.1.0",
@@ -106,6 +112,7 @@ const ROOM_REQUESTS: &[IqKey] = &[
     IqKey::get(IqTarget::ServiceItem, Ns::VCardTemp, "vCard"),
     IqKey::set(IqTarget::ServiceItem, Ns::VCardTemp, "vCard"),
     IqKey::get(IqTarget::ServiceItem, Ns::Ping, "ping"),
+    IqKey::set(IqTarget::ServiceItem, Ns::Commands, "command"),
     IqKey::set(IqTarget::ServiceItem, Ns::Moderate, "moderate"),
 ];
 const IQ: &[IqKey] = &{

@@ -10,6 +10,7 @@ mod config;
 mod copy;
 mod disco;
 mod entering;
+mod hats;
 mod history;
 mod import;
 mod invitations;
@@ -41,6 +42,7 @@ use xml::{Ns, TreeNode, Writer};
 
 use self::affiliations::Affiliations;
 use self::config::RoomConfig;
+use self::hats::RoomHats;
 use self::history::RoomHistory;
 use self::invitations::PendingInvitations;
 use self::iq_relay::RelayedRequests;
@@ -136,6 +138,7 @@ pub(crate) struct Room {
     relayed: RelayedRequests,
     /// The vCard, with the hashes of its photos.
     avatar: Option<avatar::RoomAvatar>,
+    hats: RoomHats,
     /// Until the first configuration (section 10.1.1).
     locked: bool,
     creator: Jid,
@@ -164,6 +167,7 @@ impl Room {
             invitations: PendingInvitations::default(),
             relayed: RelayedRequests::default(),
             avatar: None,
+            hats: RoomHats::default(),
             locked: true,
             creator,
             state: RoomState::Alive,
@@ -310,6 +314,7 @@ impl Room {
             (Some(Ns::Register), "query") => self.registration_request(ctx, request),
             (Some(Ns::VCardTemp), "vCard") => self.avatar_request(ctx, request),
             (Some(Ns::Moderate), "moderate") => self.moderate(ctx, request),
+            (Some(Ns::Commands), "command") => self.hat_request(ctx, request),
             (Some(Ns::Ping), "ping") => Ok(Vec::new()),
             _ => Err(StanzaCondition::ServiceUnavailable.into()),
         }

@@ -203,6 +203,9 @@ impl Room {
                 w.attr_opt("xml:lang", occupant.lang()).raw(occupant.presence());
             }
             write_occupant_id(w, &occupant.occupant_id);
+            if !change.is_unavailable {
+                self.hats.write(w, occupant.user.as_ref());
+            }
             w.start_ns("x", Ns::MucUser);
             self.write_item(w, occupant, change, sees);
             write_status_codes(w, change.codes);

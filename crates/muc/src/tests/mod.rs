@@ -3,6 +3,7 @@
 mod administration;
 mod commands;
 mod entering;
+mod hats;
 mod limits;
 mod messages;
 mod ownership;
