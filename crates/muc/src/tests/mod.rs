@@ -1,6 +1,7 @@
 //! Tests from the examples of XEP-0045, and of the specifications around it, on a node without sockets.
 
 mod administration;
+mod bad_input;
 mod commands;
 mod entering;
 mod hats;
