@@ -9,6 +9,7 @@
 #   make bench-bosh  the same over BOSH with 10 000 users (from Debian, as root; about 40 minutes)
 #   make bench-load  compare the load generator and Tsung 1.7 against ejabberd (from Debian, as root; 8 minutes)
 #   make bench-muc   rooms of Throng beside a loop that writes the same bytes, ejabberd and Prosody (from Debian, as root; about 30 minutes)
+#   make bench-pubsub  events of PubSub nodes beside a loop that writes the same bytes, ejabberd and Prosody (from Debian, as root; about 10 minutes)
 #   make bench-databases  Throng on SQLite, PostgreSQL and MariaDB, and ejabberd on the same PostgreSQL (from Debian, as root; about 30 minutes)
 #   make fuzz    run the fuzz targets (needs cargo-fuzz and a nightly compiler)
 
@@ -20,7 +21,7 @@ CONFIG ?=
 # Duration of each fuzz target in seconds.
 FUZZ_SECONDS ?= 60
 
-.PHONY: all run cluster build test clients databases chat lint bench bench-peers bench-bosh bench-load bench-muc bench-databases fuzz help
+.PHONY: all run cluster build test clients databases chat lint bench bench-peers bench-bosh bench-load bench-muc bench-pubsub bench-databases fuzz help
 .DEFAULT_GOAL := help
 
 help:
@@ -81,6 +82,10 @@ bench-bosh:
 bench-muc:
 	$(CARGO) build --profile dist -p throng-server
 	$(CARGO) run --profile dist --quiet -p throng-xtask -- bench muc $(if $(QUICK),--quick)
+
+bench-pubsub:
+	$(CARGO) build --profile dist -p throng-server
+	$(CARGO) run --profile dist --quiet -p throng-xtask -- bench pubsub $(if $(QUICK),--quick)
 
 bench-load:
 	$(CARGO) build --profile dist -p throng-server

@@ -24,6 +24,11 @@ pub trait Spawner: Send + Sync {
     /// Runs `job`, which may block or compute for long (password hashing, file reads), outside the threads that serve
     /// sockets.
     fn spawn_blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>);
+
+    /// Ready after about this time, for a task that lets others work first. One without a runtime, as in tests, does not wait.
+    fn pause(&self, _millis: u64) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// Yields to other tasks: for work over all sessions.
@@ -75,6 +80,10 @@ impl<S: Spawner + ?Sized> Spawner for Arc<S> {
 
     fn spawn_blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>) {
         (**self).spawn_blocking(what, job);
+    }
+
+    fn pause(&self, millis: u64) -> BoxFuture<'static, ()> {
+        (**self).pause(millis)
     }
 }
 

@@ -31,8 +31,9 @@ pub enum EnvelopeKind {
 pub enum InvalidationSubject {
     /// Roster items.
     Roster = 16,
-    /// Subscriptions: who may see the presence of whom.
-    Subscriptions = 17,
+    /// Roster items, among them a subscription request: the sender has no session of the account, and sessions of it that the
+    /// sender did not know of have not received the request.
+    SubscriptionRequest = 17,
     /// The blocklist.
     Blocklist = 18,
     /// The account was disabled or enabled.
@@ -45,7 +46,7 @@ impl InvalidationSubject {
     /// All subjects.
     pub const ALL: [InvalidationSubject; 5] = [
         InvalidationSubject::Roster,
-        InvalidationSubject::Subscriptions,
+        InvalidationSubject::SubscriptionRequest,
         InvalidationSubject::Blocklist,
         InvalidationSubject::Disabled,
         InvalidationSubject::Deleted,
@@ -55,7 +56,7 @@ impl InvalidationSubject {
     pub const fn as_str(self) -> &'static str {
         match self {
             InvalidationSubject::Roster => "roster",
-            InvalidationSubject::Subscriptions => "subscriptions",
+            InvalidationSubject::SubscriptionRequest => "subscription request",
             InvalidationSubject::Blocklist => "blocklist",
             InvalidationSubject::Disabled => "disabled",
             InvalidationSubject::Deleted => "deleted",

@@ -327,6 +327,26 @@ impl AccountState {
         self.roster_bytes_free = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
+    /// A contact as the view has it, and as the store had it before this change, if another node has changed it in between: the
+    /// view is read again later, and has this change then already.
+    pub fn missed_change(
+        &self,
+        hash: u64,
+        domains: &DomainTable,
+        change: &RosterUpdateOutcome,
+    ) -> Option<[Contact; 2]> {
+        if change.version <= self.roster_version {
+            return None;
+        }
+        let item = change.before.as_ref().or(change.after.as_ref())?;
+        let stored = change.before.as_ref().map_or(Subscription::NONE, |before| before.subscription);
+        let viewed = self.find(hash, item.contact);
+        let differs = (viewed.0 ^ stored.0) & Subscription::BOTH.0 != 0;
+        let is_foreign = domains.is_foreign(item.jid.as_ref());
+        let contact = |subscription| Contact { hash, id: item.contact, subscription, is_foreign };
+        differs.then(|| [viewed, stored].map(contact))
+    }
+
     /// Applies one change of the roster to the view. False if a later change was applied before: the view of
     /// this contact may be wrong then. `hash` is that of the contact's address.
     #[must_use = "a view received out of order must be read again"]

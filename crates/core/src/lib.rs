@@ -47,7 +47,7 @@ pub use engine_metrics::{self as metrics, StanzaSource, domain_counters};
 pub use environment::{account_provider, file_storage, passwords, public_url, server_secret};
 pub use host::{Host, Hosts};
 pub use limits::{self, NodeLimits};
-pub use multicast::{Multicast, UndeliveredRecipient};
+pub use multicast::{Multicast, RecipientList, UndeliveredRecipient};
 pub use node::{Node, NodeComponents};
 pub use outbox::{
     Outbox, QueueClass, Receipt, ReceiptIssuer, Receipts, SharedStanza, receipt, shared_stanza,

@@ -16,7 +16,7 @@ use outbox::{DeliveryWatch, EndedStreams};
 use queues::keyed_queues::{KeyedQueueLimits, KeyedQueues};
 use store::{RosterUpdateOutcome, Stores, Subscription};
 
-use crate::account::Account;
+use crate::account::{Account, Contact};
 use crate::account_views::AccountViews;
 use crate::domain_counters::{DomainTotals, OTHER_DOMAINS};
 use crate::domains::{ComponentError, DomainRoute, DomainTable, Domains};
@@ -346,15 +346,32 @@ impl Node {
         change: &RosterUpdateOutcome,
     ) -> bool {
         self.advance_roster_epoch(owner);
-        self.invalidate_elsewhere(owner, InvalidationSubject::Roster);
-        let Some(account) = self.routing_table.find(owner) else { return true };
+        let account = self.routing_table.find(owner);
+        let subject = match account {
+            None if change.is_new_request() => InvalidationSubject::SubscriptionRequest,
+            _ => InvalidationSubject::Roster,
+        };
+        self.invalidate_elsewhere(owner, subject);
+        let Some(account) = account else { return true };
         let hash = self.routing_table.hash(contact);
         if let Some(contact) = change.ended_subscription()
             && let Some(peers) = self.peers()
         {
             peers.subscription_ended(self, &account, (hash, contact));
         }
-        let in_order = account.with(|state| state.apply_change(hash, &self.domains(), change));
+        let (missed, in_order) = account.with(|state| {
+            let domains = self.domains();
+            let missed =
+                self.peers().and_then(|peers| Some((peers, state.missed_change(hash, &domains, change)?)));
+            (missed, state.apply_change(hash, &domains, change))
+        });
+        if let Some((peers, [before, after])) = missed {
+            let (before, after) = (std::slice::from_ref(&before), std::slice::from_ref(&after));
+            for ended in Contact::gained(after, before, Subscription::TO) {
+                peers.subscription_ended(self, &account, (ended.hash, ended.id));
+            }
+            peers.roster_replaced(self, &account, before, after);
+        }
         if !in_order {
             self.account_views.reload_roster(self, account);
         }

@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
+use base::{BoxFuture, Provided};
 use jid::JidRef;
 use stanza::StanzaError;
-use throng_core::iq::IqTarget;
+use throng_core::iq::{IqFlow, IqRequest, IqTarget};
 use throng_core::service::Service;
 use throng_core::{Host, Node};
 use xml::Ns;
@@ -82,6 +83,22 @@ pub trait DiscoNode: Send + Sync {
 
     /// The items, as for [`DiscoNode::info`].
     fn items(&self, query: &DiscoQuery<'_>) -> Option<Vec<DiscoItem>>;
+}
+
+/// Nodes of accounts that are kept elsewhere than in [`DiscoNode`]s, such as those of PubSub.
+pub trait AccountNodes: Send + Sync {
+    /// Answers a query of an account's node, of information or of items.
+    fn answer(&self, request: &IqRequest<'_>) -> IqFlow;
+    /// The nodes of an account that the requester may see, as items of the account.
+    fn list(&self, request: &IqRequest<'_>) -> BoxFuture<'static, Result<Vec<DiscoItem>, StanzaError>>;
+}
+
+/// The nodes of accounts, provided by one feature.
+#[derive(Clone)]
+pub struct SharedAccountNodes(pub Arc<dyn AccountNodes>);
+
+impl Provided for SharedAccountNodes {
+    const NAME: &'static str = "the nodes of accounts";
 }
 
 /// The information of a host, among its extensions.

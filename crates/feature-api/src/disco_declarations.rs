@@ -9,6 +9,8 @@ use crate::feature::{DiscoFeature, Feature};
 #[derive(Default)]
 pub(crate) struct DiscoExtensions {
     pub(crate) identities: Vec<DiscoIdentity>,
+    /// Of accounts.
+    pub(crate) account_identities: Vec<DiscoIdentity>,
     pub(crate) forms: Vec<DiscoForm>,
     pub(crate) nodes: Vec<Arc<dyn DiscoNode>>,
 }
@@ -19,6 +21,8 @@ pub(crate) fn disco_of(
     extra: &mut DiscoExtensions,
 ) -> (DiscoInfo, DiscoInfo) {
     extra.identities.push(DiscoIdentity { category: "server", kind: "im", name: "Throng" });
+    extra.account_identities.push(DiscoIdentity { category: "account", kind: "registered", name: "" });
+    extra.account_identities.sort();
     extra.identities.sort();
     extra.forms.sort();
     let all = features.flat_map(|f| f.disco.iter());
@@ -35,7 +39,7 @@ pub(crate) fn disco_of(
         alias_nodes: Vec::new(),
     };
     let account = DiscoInfo {
-        identities: vec![DiscoIdentity { category: "account", kind: "registered", name: "" }],
+        identities: std::mem::take(&mut extra.account_identities),
         features: collect_features(|d| if let DiscoFeature::Account(var) = d { Some(var) } else { None }),
         forms: Vec::new(),
         alias_nodes: Vec::new(),

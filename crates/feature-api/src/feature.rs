@@ -300,6 +300,11 @@ impl FeatureBuilder<'_> {
         self.parts.disco.identities.push(identity);
     }
 
+    /// An additional identity of the domain's accounts.
+    pub fn account_disco_identity(&mut self, identity: DiscoIdentity) {
+        self.parts.disco.account_identities.push(identity);
+    }
+
     /// A node whose information and items the feature provides.
     pub fn disco_node(&mut self, node: impl DiscoNode + 'static) {
         self.parts.disco.nodes.push(Arc::new(node));

@@ -15,7 +15,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use feature_api::disco::{DiscoInfo, DiscoNode, DiscoQuery, HostDisco};
+use feature_api::disco::{
+    AccountNodes, DiscoInfo, DiscoItem, DiscoNode, DiscoQuery, HostDisco, SharedAccountNodes,
+};
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use stanza::{StanzaCondition, StanzaError};
 use store::Subscription;
@@ -78,6 +80,9 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         if let Some(answer) = node_info(r, IqTarget::OwnAccount) {
             return IqFlow::Reply(answer);
         }
+        if let Some(answer) = node_elsewhere(r) {
+            return answer;
+        }
         IqFlow::Reply(
             requested_node(r).and_then(|node| info(&HostDisco::of(r.host).account, node.as_deref())),
         )
@@ -91,7 +96,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         IqFlow::Reply(requested_node(r).and_then(|node| match node {
             // The node of XEP-0115 is another name for the domain, and has no items.
             Some(node) if !known.contains(&node) => Err(StanzaCondition::ItemNotFound.into()),
-            Some(node) => Ok(items(Some(&node), None)),
+            Some(node) => Ok(items(Some(&node), None, &[])),
             None => Ok(services(&r.host.services)),
         }))
     });
@@ -99,11 +104,20 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         if let Some(answer) = node_items(r, IqTarget::OwnAccount) {
             return IqFlow::Reply(answer);
         }
-        let account = r.session.map(|session| &*session.account);
-        IqFlow::Reply(requested_node(r).and_then(|node| match node {
-            Some(_) => Err(StanzaCondition::ItemNotFound.into()),
-            None => Ok(items(None, account)),
-        }))
+        if let Some(answer) = node_elsewhere(r) {
+            return answer;
+        }
+        if requested_node(r).is_ok_and(|node| node.is_some()) {
+            return IqFlow::error(StanzaCondition::ItemNotFound);
+        }
+        let account = r.session.map(|session| session.account.clone());
+        match account_nodes(r) {
+            None => IqFlow::Reply(Ok(items(None, account.as_deref(), &[]))),
+            Some(nodes) => {
+                let nodes = nodes.list(r);
+                IqFlow::wait(async move { Ok(items(None, account.as_deref(), &nodes.await?)) })
+            }
+        }
     });
     builder.iq(OTHER_ITEMS, |r: &mut IqRequest<'_>| other_items(r).unwrap_or_else(IqFlow::error));
     builder.iq(SERVICE_INFO, |r: &mut IqRequest<'_>| {
@@ -118,9 +132,22 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.iq(SERVICE_ITEMS, |r: &mut IqRequest<'_>| {
         IqFlow::Reply(requested_node(r).and_then(|node| match node {
             Some(_) => Err(StanzaCondition::ItemNotFound.into()),
-            None => Ok(items(None, None)),
+            None => Ok(items(None, None, &[])),
         }))
     });
+}
+
+/// Nodes of accounts that a feature keeps in the store.
+fn account_nodes<'a>(request: &IqRequest<'a>) -> Option<&'a dyn AccountNodes> {
+    request.host.extensions.get::<SharedAccountNodes>().map(|nodes| &*nodes.0)
+}
+
+/// The answer to a query of such a node.
+fn node_elsewhere(request: &IqRequest<'_>) -> Option<IqFlow> {
+    let nodes = account_nodes(request)?;
+    let name = requested_node(request).ok()?.filter(|name| !name.is_empty())?;
+    let is_alias = HostDisco::of(request.host).account.alias_nodes.contains(&name);
+    (!is_alias).then(|| nodes.answer(request))
 }
 
 /// Information of a node that a feature registers.
@@ -137,11 +164,15 @@ fn node_items(request: &IqRequest<'_>, target: IqTarget) -> Option<IqAnswer> {
     Some(found.map(|found| {
         query_element(Ns::DiscoItems, Some(&name), |w| {
             for item in found {
-                w.start("item").attr("jid", &item.jid).attr_opt("node", item.node.as_deref());
-                w.attr_opt("name", Some(item.name.as_str()).filter(|n| !n.is_empty())).end();
+                write_item(w, &item);
             }
         })
     }))
+}
+
+fn write_item(w: &mut Writer<'_>, item: &DiscoItem) {
+    w.start("item").attr("jid", &item.jid).attr_opt("node", item.node.as_deref());
+    w.attr_opt("name", Some(item.name.as_str()).filter(|n| !n.is_empty())).end();
 }
 
 fn ask_disco_nodes<T>(
@@ -177,8 +208,8 @@ fn info(info: &DiscoInfo, node: Option<&str>) -> IqAnswer {
     Ok(query_element(Ns::DiscoInfo, node, |w| info.write(w)))
 }
 
-/// Section 4.1: an account's available resources are its items.
-fn items(node: Option<&str>, account: Option<&Account>) -> Vec<u8> {
+/// Section 4.1: an account's available resources are its items, and its nodes.
+fn items(node: Option<&str>, account: Option<&Account>, nodes: &[DiscoItem]) -> Vec<u8> {
     query_element(Ns::DiscoItems, node, |w| {
         for session in account.map(Account::sessions).unwrap_or_default() {
             if session.is_available() {
@@ -187,6 +218,9 @@ fn items(node: Option<&str>, account: Option<&Account>) -> Vec<u8> {
         }
         for jid in account.map(Account::available_peers).unwrap_or_default() {
             w.start("item").attr("jid", jid.as_str()).end();
+        }
+        for item in nodes {
+            write_item(w, item);
         }
     })
 }
@@ -214,6 +248,9 @@ fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
     if let Some(answer) = node_info(request, IqTarget::Account) {
         return Ok(IqFlow::Reply(answer));
     }
+    if let Some(answer) = node_elsewhere(request) {
+        return Ok(answer);
+    }
     let node = requested_node(request)?;
     let Some(to) = request.to else { return Ok(IqFlow::error(StanzaCondition::ServiceUnavailable)) };
     let host = request.host.clone();
@@ -239,25 +276,35 @@ fn other_items(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
     if let Some(answer) = node_items(request, IqTarget::Account) {
         return Ok(IqFlow::Reply(answer));
     }
+    if let Some(answer) = node_elsewhere(request) {
+        return Ok(answer);
+    }
     let node = requested_node(request)?;
     let account = request.to.and_then(|to| request.node.routing_table.find(to));
     let trusted = account
         .as_ref()
         .is_some_and(|a| request.node.subscription(a, request.from).contains(Subscription::FROM));
     let check = account.as_ref().and_then(|a| request.node.check_contact_elsewhere(a, request.from));
-    let answer = move |trusted: bool| match account.filter(|_| trusted) {
+    let answer = move |trusted: bool, nodes: &[DiscoItem]| match account.filter(|_| trusted) {
         Some(_) if node.is_some() => Err(StanzaCondition::ItemNotFound.into()),
-        account => Ok(items(node.as_deref(), account.as_deref())),
+        account => Ok(items(node.as_deref(), account.as_deref(), nodes)),
     };
-    match check.filter(|_| !trusted) {
-        None => Ok(IqFlow::Reply(answer(trusted))),
-        Some(check) => Ok(IqFlow::wait(async move {
-            match check.run().await {
-                Ok(trusted) => answer(trusted),
-                Err(error) => Err(store_error(error)),
-            }
-        })),
+    let check = check.filter(|_| !trusted);
+    let nodes = account_nodes(request).map(|nodes| nodes.list(request));
+    if check.is_none() && nodes.is_none() {
+        return Ok(IqFlow::Reply(answer(trusted, &[])));
     }
+    Ok(IqFlow::wait(async move {
+        let trusted = match check {
+            Some(check) => check.run().await.map_err(store_error)?,
+            None => trusted,
+        };
+        let nodes = match nodes {
+            Some(nodes) => nodes.await?,
+            None => Vec::new(),
+        };
+        answer(trusted, &nodes)
+    }))
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ pub static ALL: &[&Feature] = &[
     &crate::upload::FEATURE,
     &muc::FEATURE,
     &pubsub::FEATURE,
+    &pubsub::pep::FEATURE,
     // Before presence, which removes a session's presence when it ends.
     &crate::last_activity::FEATURE,
     // Implemented by the streams; it only announces and limits.

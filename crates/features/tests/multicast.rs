@@ -117,6 +117,31 @@ fn a_multicast_to_thousands_runs_in_chunks() {
 }
 
 #[test]
+fn each_recipient_gets_all_stanzas_to_the_same_list_before_the_next_one() {
+    const RECIPIENTS: usize = 400;
+    let engine = TestNode::new(ALL);
+    let clients: Vec<NodeClient> =
+        (0..RECIPIENTS).map(|n| engine.connect_anonymous(&format!("u{n}"), "r")).collect();
+    let jid = |text: &str| Jid::parse(text).unwrap();
+    let to: Arc<[Jid]> = (0..RECIPIENTS).map(|n| jid(&format!("u{n}@example.com/r"))).collect();
+    let mut effects = Effects::default();
+    for id in 1..=4 {
+        let text = format!("<message from='{ROOM}' type='groupchat' id='{id}'><body>x</body></message>");
+        effects.multicast(Multicast::new(stanza(&text), jid(ROOM), to.clone()));
+    }
+    effects.multicast(multicast("groupchat", "5", &["u0@example.com/r", "u399@example.com/r"]));
+    engine.node.perform(effects);
+    let first: Vec<Vec<String>> = clients.iter().map(ids).collect();
+    let served = first.iter().filter(|ids| ids.len() == 4).count();
+    assert!((1..=100).contains(&served) && first[served..].iter().all(Vec::is_empty), "{served} at once");
+    engine.run_tasks();
+    let rest: Vec<Vec<String>> = clients.iter().map(ids).collect();
+    assert_eq!((&rest[0], &rest[served - 1]), (&vec!["5".to_owned()], &vec![]));
+    assert!(rest[served..399].iter().all(|ids| ids == &["1", "2", "3", "4"]));
+    assert_eq!(rest[399], ["1", "2", "3", "4", "5"]);
+}
+
+#[test]
 fn recipients_that_are_gone_are_reported_once_for_the_multicast() {
     let engine = TestNode::new(ALL);
     engine.create_user("juliet");
@@ -227,7 +252,7 @@ fn recipients_on_another_node_are_one_envelope_and_gone_ones_are_reported() {
         .collect();
     let text = "<message from='anna@example.com/r' type='groupchat' id='1'><body>x</body></message>";
     let from = Jid::parse("anna@example.com/r").unwrap();
-    perform(&nodes.node(0).node, Multicast::new(stanza(text), from, to.into()));
+    perform(&nodes.node(0).node, Multicast::new(stanza(text), from, Arc::<[Jid]>::from(to)));
     let sent = nodes.take_envelopes();
     nodes.settle();
     for (client, name) in clients.iter().zip(&names) {

@@ -7,7 +7,6 @@
 //! [`report`].
 //!
 //! It shares only `jid`, `xml` and `stanza` with the server: a bug in code that both sides share would go unnoticed.
-//! Not implemented: PubSub; a plan that uses it is refused by name before the run.
 //!
 //! # Pitfalls
 //!

@@ -101,7 +101,7 @@ mod accepted {
     use super::compare;
 
     scenarios!(true: simple legacy published roster csv variables loops tls starttls register phases global change_type ignored
-        muc options thinktime thinktime_override presence anonymous included bosh over_websocket);
+        muc pubsub_nodes options thinktime thinktime_override presence anonymous included bosh over_websocket);
 
     #[test]
     fn matches() {

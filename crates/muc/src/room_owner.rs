@@ -160,7 +160,7 @@ impl RoomTask {
     }
 
     /// Passes an input on to the owner. What cannot be passed on is refused.
-    async fn pass_on(&self, node: &Arc<Node>, input: RoomInput, to: NodeId) {
+    async fn pass_on(&mut self, node: &Arc<Node>, input: RoomInput, to: NodeId) {
         match input {
             RoomInput::Stanza { stanza, to: item, receipts, .. }
                 if forward_to_owner(node, &stanza, item.as_ref(), to) =>
@@ -171,7 +171,7 @@ impl RoomTask {
         }
     }
 
-    async fn reject(&self, node: &Arc<Node>, input: RoomInput) {
+    async fn reject(&mut self, node: &Arc<Node>, input: RoomInput) {
         let effects = self.with_ctx(node, |ctx| self.refuse(ctx, input, no_owner()));
         if let Some(rest) = node.perform_in_order(effects) {
             rest.await;
@@ -244,7 +244,11 @@ impl RoomTask {
     pub(crate) fn remove_gone_sessions(&mut self, ctx: &mut RoomCtx<'_>, node: &Arc<Node>) {
         let Some(room) = &mut self.room else { return };
         let sessions = room.sessions();
-        let gone: Vec<Jid> = sessions.iter().filter(|session| !may_exist(node, session)).cloned().collect();
+        let gone: Vec<Jid> = sessions
+            .iter()
+            .map(|session| session.to_jid())
+            .filter(|session| !may_exist(node, session))
+            .collect();
         room.sessions_lost(ctx, &gone);
     }
 

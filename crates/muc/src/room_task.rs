@@ -217,8 +217,24 @@ pub(crate) struct RoomTask {
     /// The node that has a copy of the room.
     pub(crate) copied_to: Option<NodeId>,
     /// The copy from which the room was restored, until its occupants are taken over.
-    pub(crate) restored: Option<RoomCopy>,
+    pub(crate) restored: Option<Box<RoomCopy>>,
+    batch: RoomBatch,
 }
+
+/// What stanzas have caused that is not performed yet, because more inputs may wait: each occupant gets the stanzas of a batch together.
+#[derive(Default)]
+struct RoomBatch {
+    node: Option<Arc<Node>>,
+    effects: Effects,
+    replies: Vec<RoomReply>,
+    has_messages: bool,
+}
+
+/// Effects of a batch; a newcomer causes one for each occupant.
+const MAX_BATCH_EFFECTS: usize = 256;
+/// Longest pause after messages to many occupants. It is as long as sending them took, so that those which answer them are sent
+/// together, with one write to each occupant: otherwise a busy room would write each alone, and take the time of its clients, too.
+const MAX_PAUSE_MILLIS: u64 = 10;
 
 impl RoomTask {
     pub(crate) fn new(jid: &Jid, shared: Arc<RoomShared>) -> RoomTask {
@@ -236,6 +252,7 @@ impl RoomTask {
             lease: None,
             copied_to: None,
             restored: None,
+            batch: RoomBatch::default(),
         }
     }
 
@@ -250,7 +267,7 @@ impl RoomTask {
                 self.room = copy.room(self.jid.clone(), options.clone(), stored.clone());
                 if self.room.is_some() {
                     self.is_stored = is_stored;
-                    self.restored = Some(copy);
+                    self.restored = Some(Box::new(copy));
                     return Ok(());
                 }
                 stored
@@ -541,8 +558,10 @@ impl RoomTask {
             return node.perform_in_order(effects);
         }
         self.take_over_occupants(&mut ctx, &node);
+        let may_wait = matches!(input, RoomInput::Stanza { .. });
+        self.batch.has_messages |= matches!(&input, RoomInput::Stanza { stanza, .. } if matches!(stanza.kind(), StanzaKind::Message(_)));
         let mut reply = self.handle_input(&mut ctx, &node, input);
-        let effects = std::mem::take(&mut ctx.effects);
+        let mut effects = std::mem::take(&mut ctx.effects);
         let has_message = self.room.as_ref().is_some_and(Room::has_unsaved);
         let write = self.after_input();
         reply = match reply {
@@ -554,12 +573,38 @@ impl RoomTask {
         };
         // Before the effects: what clients see is in the copy.
         self.send_copy(&node);
-        let rest = node.perform_in_order(effects);
-        if write.is_none() && rest.is_none() {
-            self.store_history(&node);
-            send_reply(reply, Ok(()));
+        self.batch.effects.0.append(&mut effects.0);
+        if may_wait && write.is_none() && self.batch.effects.0.len() < MAX_BATCH_EFFECTS {
+            self.batch.node = Some(node);
+            self.batch.replies.push(reply);
             return None;
         }
+        self.complete(node, write, reply)
+    }
+
+    /// Performs the effects of a batch, whose last input has this reply, and stores what they need.
+    fn complete(
+        &mut self,
+        node: Arc<Node>,
+        write: Option<RoomWrite>,
+        reply: RoomReply,
+    ) -> Option<BoxFuture<'_, ()>> {
+        let RoomBatch { effects, replies, has_messages, .. } = std::mem::take(&mut self.batch);
+        let started = node.clock.now();
+        if let Some(room) = &mut self.room {
+            room.end_batch();
+        }
+        let rest = node.perform_in_order(effects);
+        let send_replies = move |written| {
+            replies.into_iter().for_each(|reply| send_reply(reply, Ok(())));
+            send_reply(reply, written);
+        };
+        if write.is_none() && rest.is_none() {
+            self.store_history(&node);
+            send_replies(Ok(()));
+            return None;
+        }
+        let is_large = rest.is_some();
         Some(Box::pin(async move {
             if let Some(rest) = rest {
                 rest.await;
@@ -570,7 +615,11 @@ impl RoomTask {
             };
             // After the room: messages of a room that is not stored are not stored either.
             self.store_history(&node);
-            send_reply(reply, written);
+            send_replies(written);
+            if is_large && has_messages {
+                let spent = node.clock.now().since(started);
+                node.spawner.pause(spent.min(MAX_PAUSE_MILLIS)).await;
+            }
         }))
     }
 
@@ -632,8 +681,18 @@ impl SerialState for RoomTask {
             SliceAccess::Own(lease) if self.is_ready(&lease, &input) => {
                 self.handle_loaded(node, input, Ok(()))
             }
-            access => Some(Box::pin(self.handle_later(node, input, access))),
+            access => Some(Box::pin(async move {
+                if let Some(rest) = self.complete_batch() {
+                    rest.await;
+                }
+                self.handle_later(node, input, access).await;
+            })),
         }
+    }
+
+    fn complete_batch(&mut self) -> Option<BoxFuture<'_, ()>> {
+        let node = self.batch.node.take()?;
+        self.complete(node, None, RoomReply::None)
     }
 
     fn is_idle(&self) -> bool {

@@ -39,7 +39,7 @@ pub use ended_streams::{EndedStreams, ResumptionRecord};
 pub use limits::{self, OutboxLimits};
 pub use outbox::{
     DeliveryProgress, DequeueOutcome, MAX_DELAYED_BYTES, Outbox, PushOutcome, QUEUE_FULL_CONDITION,
-    QueuedBatch, QueuedStanza, ToRewrite, Urgency, queued_size,
+    QueuedBatch, QueuedStanza, RefusedPush, ToRewrite, Urgency, queued_size,
 };
 pub use outbox_registry::OutboxRegistry;
 pub use pending_requests::PendingRequests;

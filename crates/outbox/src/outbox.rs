@@ -93,6 +93,15 @@ pub enum PushOutcome {
     Closed,
 }
 
+/// A stanza that a queue did not take; see [`Outbox::push_or_return`].
+#[derive(Debug)]
+pub struct RefusedPush {
+    /// The stanza.
+    pub item: QueuedStanza,
+    /// Why: [`PushOutcome::LimitReached`] or [`PushOutcome::Closed`].
+    pub outcome: PushOutcome,
+}
+
 /// Result of [`Outbox::dequeue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DequeueOutcome {
@@ -255,21 +264,36 @@ impl Outbox {
     /// Like [`Outbox::push`], for a queue whose bytes are counted for its account.
     pub fn push_accounted(
         &self,
-        mut item: QueuedStanza,
+        item: QueuedStanza,
         urgency: Urgency,
         context: &AdmissionContext<'_>,
     ) -> PushOutcome {
+        self.push_or_return(item, urgency, context).unwrap_or_else(|refused| refused.outcome)
+    }
+
+    /// Like [`Outbox::push_accounted`], for a caller that needs a stanza that is not queued: copies of one stanza share a counter, which
+    /// all cores change.
+    ///
+    /// # Errors
+    /// The stanza, if the outcome is that there is no room or the stream is closed.
+    pub fn push_or_return(
+        &self,
+        mut item: QueuedStanza,
+        urgency: Urgency,
+        context: &AdmissionContext<'_>,
+    ) -> Result<PushOutcome, RefusedPush> {
+        let refused = |item, outcome| Err(RefusedPush { item, outcome });
         let size = item.size();
         let class = item.stanza.class();
         let slot = class.index();
         let mut inner = self.inner.lock();
         if inner.is_closed() {
-            return PushOutcome::Closed;
+            return refused(item, PushOutcome::Closed);
         }
         inner.has_shared |= item.stanza.is_shared();
         if inner.phase == OutboxPhase::Draining {
             inner.queue.push(item);
-            return PushOutcome::Queued;
+            return Ok(PushOutcome::Queued);
         }
         if urgency != Urgency::Now {
             inner.drop_superseded(&item.stanza);
@@ -289,7 +313,7 @@ impl Outbox {
                     if ends_session {
                         self.close(lost_presence());
                     }
-                    return PushOutcome::LimitReached(limit);
+                    return refused(item, PushOutcome::LimitReached(limit));
                 }
                 QueueAdmission::CloseStream => {
                     inner.close_reason.get_or_insert_with(|| {
@@ -299,7 +323,7 @@ impl Outbox {
                         )
                     });
                     wake_task(inner);
-                    return PushOutcome::Closed;
+                    return refused(item, PushOutcome::Closed);
                 }
             }
         }
@@ -323,11 +347,11 @@ impl Outbox {
         if ends_session {
             self.close(lost_presence());
         }
-        match delay {
+        Ok(match delay {
             _ if dropped > 0 => PushOutcome::DroppedOlder(dropped),
             Some(token) => PushOutcome::StartedDelay(token),
             None => PushOutcome::Queued,
-        }
+        })
     }
 
     /// Dequeues everything (`into` must be empty) and registers the task for the next stanza. True if the

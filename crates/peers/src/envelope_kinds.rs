@@ -43,6 +43,8 @@ pub(crate) const SESSION_REFUSAL: EnvelopeKind = EnvelopeKind::Engine(15);
 pub(crate) const SESSION_STATE: EnvelopeKind = EnvelopeKind::Engine(16);
 /// The sender has bound that session.
 pub(crate) const SESSION_TAKEN: EnvelopeKind = EnvelopeKind::Engine(17);
+/// Messages that sessions on its old node have taken.
+pub(crate) const MESSAGES_TAKEN: EnvelopeKind = EnvelopeKind::Engine(27);
 /// What that session has received meanwhile.
 pub(crate) const SESSION_TAIL: EnvelopeKind = EnvelopeKind::Engine(18);
 /// Presence for an account whose session has moved to the receiver.
@@ -81,6 +83,7 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         SESSION_REFUSAL => "session refusal",
         SESSION_STATE => "session state",
         SESSION_TAKEN => "session taken",
+        MESSAGES_TAKEN => "messages taken",
         SESSION_TAIL => "session tail",
         FORWARDED_PRESENCE => "forwarded presence",
         FORWARDED_REQUEST => "forwarded request",
@@ -124,9 +127,10 @@ mod tests {
             SERVICE_STANZA,
             USAGE_REPORT,
             SESSION_OFFER,
+            MESSAGES_TAKEN,
         ];
         let numbers =
-            [0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26];
+            [0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27];
         assert_eq!(kinds, numbers.map(EnvelopeKind::Engine));
     }
 
@@ -153,6 +157,7 @@ mod tests {
             SESSION_STATE,
             SESSION_TAKEN,
             SESSION_TAIL,
+            MESSAGES_TAKEN,
             FORWARDED_PRESENCE,
             FORWARDED_REQUEST,
             FORWARDED_RESPONSE,

@@ -7,7 +7,8 @@
 //!
 //! The *path* of an address is the node to which its stanzas are handed over. When the home moves, a stanza from a client's
 //! stream takes the new path only once everything on the old one has ended: otherwise it could overtake a stanza that
-//! returns from the old home.
+//! returns from the old home. A stanza that has returned is on a path of its own until it was handled here: its recipient may have
+//! logged in again where it returned from.
 //!
 //! A node that does not settle a hand-over within [`MAX_OPEN_SECONDS`], although it stays a member, fails its receipt, and later
 //! stanzas take the new path: it must not stop the streams of clients. If such a hand-over returns after its sender received
@@ -116,12 +117,25 @@ impl NodeHandovers {
 #[derive(Default)]
 struct AddressPaths {
     nodes: SmallVec<[(NodeId, u32); 1]>,
+    /// Hand-overs that have returned and are being handled here.
+    returned: u32,
     waiting: Vec<Waker>,
 }
 
 impl AddressPaths {
     fn has_other(&self, home: NodeId) -> bool {
-        self.nodes.iter().any(|(node, _)| *node != home)
+        self.returned > 0 || self.nodes.iter().any(|(node, _)| *node != home)
+    }
+
+    /// Ends one hand-over to this node. True if it was the last one.
+    fn close(&mut self, node: NodeId) -> bool {
+        let Some(at) = self.nodes.iter().position(|(other, _)| *other == node) else { return false };
+        self.nodes[at].1 -= 1;
+        let is_last = self.nodes[at].1 == 0;
+        if is_last {
+            self.nodes.swap_remove(at);
+        }
+        is_last
     }
 }
 
@@ -144,15 +158,33 @@ impl HandoverState {
     /// Ends one hand-over of an address. Those that wait for it must be woken after the lock is released.
     fn close_path(&mut self, path: Option<u64>, node: NodeId, woken: &mut Vec<Waker>) {
         let Some(path) = path else { return };
-        let Some(paths) = self.paths.get_mut(&path) else { return };
-        let Some(at) = paths.nodes.iter().position(|(other, _)| *other == node) else { return };
-        paths.nodes[at].1 -= 1;
-        if paths.nodes[at].1 > 0 {
-            return;
+        if self.paths.get_mut(&path).is_some_and(|paths| paths.close(node)) {
+            self.free_path(path, woken);
         }
-        paths.nodes.swap_remove(at);
+    }
+
+    /// A hand-over of an address has returned from a node.
+    fn begin_return(&mut self, path: u64, by: NodeId) {
+        if let Some(paths) = self.paths.get_mut(&path) {
+            paths.close(by);
+            paths.returned = paths.returned.saturating_add(1);
+        }
+    }
+
+    /// It was handled here.
+    fn end_return(&mut self, path: u64, woken: &mut Vec<Waker>) {
+        let Some(paths) = self.paths.get_mut(&path) else { return };
+        paths.returned = paths.returned.saturating_sub(1);
+        if paths.returned == 0 {
+            self.free_path(path, woken);
+        }
+    }
+
+    /// A kind of hand-over of an address has ended: those that wait look at it again.
+    fn free_path(&mut self, path: u64, woken: &mut Vec<Waker>) {
+        let Some(paths) = self.paths.get_mut(&path) else { return };
         woken.append(&mut paths.waiting);
-        if paths.nodes.is_empty() {
+        if paths.nodes.is_empty() && paths.returned == 0 {
             self.paths.remove(&path);
             if self.paths.is_empty() {
                 self.paths = HashMap::new();
@@ -286,18 +318,32 @@ impl Handovers {
 
     /// An envelope has returned. `path`: that of its stanza.
     fn returned(&self, by: NodeId, ticket: Ticket, path: Option<u64>) -> OpenHandover {
-        let mut state = self.0.lock();
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
         let Some(at) = state.nodes.get_mut(&by) else { return OpenHandover::default() };
-        if let Some(open) = at.open.remove(&ticket) {
-            at.release_octets(open.bounded);
-            return open;
+        let open = match at.open.remove(&ticket) {
+            Some(open) => {
+                at.release_octets(open.bounded);
+                open
+            }
+            None if at.sending == 0 => return OpenHandover::default(),
+            None => {
+                let (issuer, receipt) = receipt_pair();
+                at.returned.insert(ticket, receipt);
+                OpenHandover { issuer: Some(issuer), path, ..OpenHandover::default() }
+            }
+        };
+        if let Some(path) = open.path {
+            state.begin_return(path, by);
         }
-        if at.sending == 0 {
-            return OpenHandover::default();
-        }
-        let (issuer, receipt) = receipt_pair();
-        at.returned.insert(ticket, receipt);
-        OpenHandover { issuer: Some(issuer), path, ..OpenHandover::default() }
+        open
+    }
+
+    /// What has returned was handled here.
+    fn end_return(&self, path: u64) {
+        let mut woken = Vec::new();
+        self.0.lock().end_return(path, &mut woken);
+        woken.into_iter().for_each(Waker::wake);
     }
 
     /// A node has left. Every ticket has ended before; a receipt that is left fails, because nothing else would settle it.
@@ -384,7 +430,6 @@ impl Handovers {
 /// A hand-over that has returned and is being handled here. Dropped before it is settled, it fails the receipt.
 pub(super) struct ReturnedHandover {
     state: Arc<PeerState>,
-    by: NodeId,
     open: OpenHandover,
     /// The sender's stream waits until the message is safe.
     tracks_delivery: bool,
@@ -393,7 +438,7 @@ pub(super) struct ReturnedHandover {
 impl ReturnedHandover {
     fn close_path(&mut self) {
         if let Some(path) = self.open.path.take() {
-            self.state.handovers.close_path(path, self.by);
+            self.state.handovers.end_return(path);
         }
     }
 
@@ -517,7 +562,7 @@ impl ClusteredNode<'_> {
             return None;
         }
         let tracks_delivery = envelope.header.tracks_delivery;
-        Some(ReturnedHandover { state: self.state.clone(), by, open, tracks_delivery })
+        Some(ReturnedHandover { state: self.state.clone(), open, tracks_delivery })
     }
 }
 
@@ -610,9 +655,10 @@ mod tests {
         handovers.end(a, ticket(4), &[]);
         let receipt = handovers.sent(a, Some(PATH), Some(ticket(4)), true, 0).expect("it is being handled");
         assert_eq!(poll(&receipt), Poll::Pending);
-        assert!(handovers.uses_other_path(PATH, node("b")), "later stanzas must follow it");
+        let other = ["a", "b"].map(|home| handovers.uses_other_path(PATH, node(home)));
+        assert_eq!(other, [true; 2], "later stanzas must follow it");
         open.issuer.unwrap().settle(Ok(()));
-        handovers.close_path(open.path.unwrap(), a);
+        handovers.end_return(open.path.unwrap());
         assert_eq!(poll(&receipt), Poll::Ready(Ok(())));
         assert!(handovers.0.lock().paths.is_empty());
     }
@@ -642,8 +688,14 @@ mod tests {
         let returned = handovers.returned(a, ticket(2), Some(PATH));
         handovers.end(a, ticket(2), &[]);
         assert!(handovers.poll_old_path(PATH, b, &mut cx).is_pending(), "it is being handled");
-        handovers.close_path(returned.path.unwrap(), a);
+        assert!(
+            handovers.poll_old_path(PATH, a, &mut cx).is_pending(),
+            "it must not be overtaken there either"
+        );
+        handovers.end_return(returned.path.unwrap());
+        assert!(handovers.poll_old_path(PATH, a, &mut cx).is_ready());
         assert!(handovers.poll_old_path(PATH, b, &mut cx).is_ready());
+        assert!(handovers.0.lock().paths.is_empty());
     }
 
     #[test]

@@ -24,9 +24,9 @@ use super::message_copies;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{
     COPY, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_REQUEST_END, FORWARDED_RESPONSE, MESSAGE_STORED,
-    NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER,
-    PUSH, RESYNC, SERVICE_STANZA, SESSION_OFFER, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE,
-    SESSION_TAIL, SESSION_TAKEN, SLICE_FREED, USAGE_REPORT,
+    MESSAGES_TAKEN, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE,
+    PROBE_ANSWER, PUSH, RESYNC, SERVICE_STANZA, SESSION_OFFER, SESSION_REFUSAL, SESSION_REQUEST,
+    SESSION_STATE, SESSION_TAIL, SESSION_TAKEN, SLICE_FREED, USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
@@ -162,7 +162,10 @@ impl ClusteredNode<'_> {
         let mut work = RoutingWork::default();
         let recipients = || self.accounts_of(envelope);
         // These have one recipient: each would keep a copy of the bytes.
-        let single = matches!(envelope.header.kind, EnvelopeKind::SessionReport | PUSH | PRESENCE_REQUEST);
+        let single = matches!(
+            envelope.header.kind,
+            EnvelopeKind::SessionReport | PUSH | PRESENCE_REQUEST | MESSAGES_TAKEN
+        );
         if single && envelope.recipients.len() != 1 {
             return false;
         }
@@ -182,7 +185,10 @@ impl ClusteredNode<'_> {
                 }
                 true
             }
-            PUSH => recipients().all(|account| self.on_push(from, &account, &envelope.bytes, &mut work)),
+            PUSH => {
+                self.forward_push(envelope);
+                recipients().all(|account| self.on_push(from, &account, &envelope.bytes, &mut work))
+            }
             PRESENCE_REQUEST => {
                 recipients().all(|account| self.on_presence_request(&account, &envelope.bytes, &mut work))
             }
@@ -196,6 +202,7 @@ impl ClusteredNode<'_> {
             SESSION_REQUEST => self.on_session_request(from, envelope),
             SESSION_REFUSAL => self.on_session_refusal(from, &envelope.bytes),
             SESSION_TAKEN => self.on_session_taken(from, &envelope.bytes),
+            MESSAGES_TAKEN => recipients().all(|account| self.on_messages_taken(&account, &envelope.bytes)),
             PROBE => self.on_probe(from, envelope),
             PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
             NODE_QUERY => self.on_node_query(from, &envelope.bytes),
@@ -297,6 +304,7 @@ impl Inbox for ClusterInbox {
             | SESSION_REQUEST
             | SESSION_REFUSAL
             | SESSION_TAKEN
+            | MESSAGES_TAKEN
             | FORWARDED_PRESENCE
             | FORWARDED_REQUEST
             | FORWARDED_RESPONSE

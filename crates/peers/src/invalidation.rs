@@ -27,7 +27,7 @@ use jid::{Jid, JidRef};
 use throng_core::account::Account;
 use throng_core::router::LifecycleEvent;
 use throng_core::router::peer_routing::address_number;
-use throng_core::session::Session;
+use throng_core::session::{Session, flags};
 
 use super::home::PeerState;
 use crate::ClusteredNode;
@@ -207,7 +207,11 @@ impl ClusteredNode<'_> {
     /// Another node has changed an account in the store.
     pub(super) fn on_invalidation(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
         match subject {
-            InvalidationSubject::Roster | InvalidationSubject::Subscriptions => {
+            InvalidationSubject::SubscriptionRequest => {
+                self.advance_roster_epoch(jid);
+                self.read_account(jid, subject);
+            }
+            InvalidationSubject::Roster => {
                 self.advance_roster_epoch(jid);
                 if let Some(account) = self.routing_table.find(jid) {
                     self.account_views().reload_roster(self, account);
@@ -230,6 +234,18 @@ impl ClusteredNode<'_> {
         }
     }
 
+    /// Another node, which did not know of the sessions here, has stored a subscription request. They are shown all requests, as
+    /// when they became available (RFC 6121, section 3.1.3): one that becomes available at this moment may receive it twice.
+    fn show_requests_again(&self, account: &Arc<Account>) {
+        let host = Guard::into_inner(account.host());
+        for session in account.sessions() {
+            if session.priority().is_some() && session.flags.has(flags::REQUESTS_SHOWN) {
+                session.flags.clear(flags::REQUESTS_SHOWN);
+                self.run_event_spawned(LifecycleEvent::Available(session), host.clone());
+            }
+        }
+    }
+
     /// Reads a connected account again, or its blocklist. Its sessions end if it is disabled or cannot be read.
     fn read_account(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
         let Some(account) = self.routing_table.find(jid) else { return };
@@ -245,6 +261,8 @@ impl ClusteredNode<'_> {
                     } else if let Err(error) = node.account_views().refresh_account(&node, &account).await {
                         tracing::warn!(account = %account.jid, %error, "cannot read an account that changed");
                         node.end_sessions_here(account.jid.as_ref(), "the account may be disabled");
+                    } else if subject == InvalidationSubject::SubscriptionRequest {
+                        node.show_requests_again(&account);
                     }
                 }
                 if !read.repeats() {

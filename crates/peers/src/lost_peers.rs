@@ -262,6 +262,11 @@ impl ClusteredNode<'_> {
     pub(super) fn withdraw_other_resources(&self, account: &Arc<Account>) {
         let Some(stanza) = unavailable(account.jid.as_ref()) else { return };
         self.send_to_available(account, &stanza);
+        self.show_other_resources(account);
+    }
+
+    /// The sessions of an account here receive the presence of its resources.
+    pub(super) fn show_other_resources(&self, account: &Arc<Account>) {
         let presences: Vec<SharedStanza> = account
             .sessions()
             .iter()

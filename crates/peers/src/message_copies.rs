@@ -9,12 +9,16 @@
 //! What is read from the store is recorded, too: a message whose home crashes after it has stored a backup runs again elsewhere, and a
 //! session that has read the backup must not receive it twice. Only the store delivers it again.
 //!
+//! A session that moves takes along what the sessions of its old node have taken: they would be delivered to it again when a session
+//! elsewhere ends.
+//!
 //! A server without other nodes records nothing. Messages of an account whose sessions are all on one node are recorded only if they
 //! are read from the store.
 //!
 //! Not implemented: messages without a stanza-id (`assign_ids` of `[modules.stanza_id]` is off); accounts whose last session
 //! here has ended: the next session receives again what was stored for a session on another node.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -111,14 +115,19 @@ pub(super) fn record_read_from_store(account: &Account, stanza: &SharedStanza, n
 }
 
 fn record(account: &Account, stanza: &SharedStanza, redelivered_by: RedeliveredBy) {
-    let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return };
+    if let Some(id) = stanza_id(stanza, account.jid.as_ref()) {
+        record_ids(account, &[id], redelivered_by);
+    }
+}
+
+fn record_ids(account: &Account, ids: &[StanzaIdText], redelivered_by: RedeliveredBy) {
     account.with(|state| {
         let mut new = None;
         let copies = match state.extension::<MessageCopies>() {
             Some(copies) => copies,
             None => new.insert(MessageCopies::default()),
         };
-        copies.record(id, redelivered_by);
+        ids.iter().for_each(|id| copies.record(*id, redelivered_by));
         if let Some(new) = new {
             state.insert_extension(new);
         }
@@ -176,6 +185,49 @@ pub(super) fn stored_number(account: &Account, stanza: &SharedStanza) -> Option<
     })
 }
 
+/// Ids of the messages that sessions of an account here have taken, as octets. Those in `held`, and in the queues of other sessions here,
+/// are not among them: if these sessions end, the session that moves must receive such a message.
+pub(super) fn taken_messages<'a>(account: &Account, held: impl Iterator<Item = &'a SharedStanza>) -> Vec<u8> {
+    let ids: Vec<StanzaIdText> = account.with(|state| {
+        let copies = state.extension::<MessageCopies>();
+        let mut ids = Vec::new();
+        // What was read from the store may have been left unread, and is still there then.
+        for copy in copies.iter().flat_map(|copies| &copies.0) {
+            ids.extend((!matches!(copy.redelivered_by, RedeliveredBy::Store(_))).then_some(copy.id));
+        }
+        ids
+    });
+    if ids.is_empty() {
+        return Vec::new();
+    }
+    let taken = RefCell::new(ids);
+    let leave_out = |stanza: &SharedStanza| {
+        if let Some(id) = stanza_id(stanza, account.jid.as_ref()) {
+            taken.borrow_mut().retain(|known| *known != id);
+        }
+    };
+    held.for_each(leave_out);
+    for session in account.sessions() {
+        session.outbox.find_held(|stanza| {
+            leave_out(stanza);
+            false
+        });
+    }
+    taken.into_inner().concat()
+}
+
+/// Whether a session of the account here has taken a message that is in no queue here.
+pub(super) fn was_taken(account: &Account, stanza: &SharedStanza) -> bool {
+    let id = stanza_id(stanza, account.jid.as_ref()).filter(|_| has_copies(account));
+    let Some(id) = id else { return false };
+    account.with(|state| {
+        let copies = state.extension::<MessageCopies>();
+        let copy = copies.and_then(|copies| copies.0.get(copies.position(&id)?));
+        // What was read from the store may have been left unread, and is still there then.
+        copy.is_some_and(|copy| !matches!(copy.redelivered_by, RedeliveredBy::Store(_)))
+    })
+}
+
 fn has_copies(account: &Account) -> bool {
     account.with(|state| state.extension::<MessageCopies>().is_some())
 }
@@ -217,6 +269,42 @@ impl ClusteredNode<'_> {
             return (true, None);
         }
         self.recognise_copy_by_text(account, &id, true)
+    }
+
+    /// A session has moved here whose node has sent these ids of messages that its sessions have taken. False if the octets are none.
+    pub(super) fn on_messages_taken(&self, account: &Arc<Account>, octets: &[u8]) -> bool {
+        let (ids, rest) = octets.as_chunks::<{ TimeOrderedId::CHARS }>();
+        if !rest.is_empty() || ids.is_empty() || ids.len() > MAX_MESSAGES {
+            return false;
+        }
+        let owner = account.jid.as_ref();
+        let is_taken = |held: &SharedStanza| stanza_id(held, owner).is_some_and(|id| ids.contains(&id));
+        for session in account.sessions() {
+            let held = RefCell::new(Vec::new());
+            session.outbox.find_held(|stanza| {
+                if is_taken(stanza) {
+                    held.borrow_mut().push(stanza.clone());
+                }
+                false
+            });
+            held.into_inner().iter().for_each(|held| self.share_with_taker(account, held));
+        }
+        record_ids(account, ids, RedeliveredBy::OtherNode);
+        true
+    }
+
+    /// Another session of the account has taken a message that a session here holds: it is delivered, and is dropped if this session
+    /// ends.
+    pub(super) fn share_with_taker(&self, account: &Arc<Account>, held: &SharedStanza) {
+        if !held.is_shared() {
+            held.add_recipients(2);
+        }
+        held.mark_delivered();
+        if held.confirm_delivery()
+            && let Some(backup) = &account.host().message_backup
+        {
+            backup.remove_backups(self, account, vec![held.clone()]);
+        }
     }
 
     fn was_delivered(&self, account: &Account, stanza: &SharedStanza) -> bool {

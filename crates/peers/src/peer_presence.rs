@@ -64,7 +64,7 @@ fn read_id(rest: &mut &[u8]) -> Option<AddressId> {
     AddressId::new(u32::from_be_bytes(*octets))
 }
 
-fn encode_change(entries: &[&Jid], sender: AddressId, stanza: &SharedStanza) -> Vec<u8> {
+pub(super) fn encode_change(entries: &[&Jid], sender: AddressId, stanza: &SharedStanza) -> Vec<u8> {
     let entries = &entries[..entries.len().min(MAX_ENTRIES.into())];
     let mut out = Vec::with_capacity(stanza.bytes().len() + 6);
     out.extend(u16::try_from(entries.len()).unwrap_or(MAX_ENTRIES).to_be_bytes());
@@ -342,13 +342,19 @@ impl ClusteredNode<'_> {
         true
     }
 
-    /// Presence of a contact that has arrived where an account was a moment ago, and may be outdated. False if the octets are
-    /// none.
+    /// Presence of a contact or of another resource that has arrived where a session was a moment ago, and may be outdated: what
+    /// there is is fetched. An outdated `available` would stay if that session has ended. False if the octets are none.
     pub(super) fn on_forwarded_presence(&self, envelope: &Envelope) -> bool {
         let Some(change) = decode_change(&envelope.bytes) else { return false };
-        self.deliver_change(envelope, &change);
+        if change.stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable) {
+            self.deliver_change(envelope, &change);
+        }
         for account in self.accounts_of(envelope) {
-            self.fetch_presence(&account, change.from.as_ref());
+            if account.jid.as_ref() == change.from.as_ref().bare() {
+                self.show_other_resources(&account);
+            } else {
+                self.fetch_presence(&account, change.from.as_ref());
+            }
         }
         true
     }
@@ -568,6 +574,9 @@ impl ClusteredNode<'_> {
                 return false;
             };
             let Some(from) = presence.sender() else { return false };
+            if session.is_none() {
+                self.forward_answer(envelope, sender, &presence);
+            }
             if let Some(session) = session.as_ref().filter(|session| session.is_available())
                 && !session.account.blocks(from.as_ref())
                 && self.may_see(&session.account, from.as_ref(), sender)

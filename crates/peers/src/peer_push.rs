@@ -85,6 +85,12 @@ fn decode(input: &[u8]) -> Option<(PushSelection, Vec<&str>, SharedStanza)> {
     Some((selection, except, SharedStanza::read(rest)?))
 }
 
+/// The `unavailable` of another resource that a push has.
+pub(super) fn pushed_unavailable(octets: &[u8]) -> Option<SharedStanza> {
+    let leaves = StanzaKind::Presence(PresenceType::Unavailable);
+    decode(octets).map(|(_, _, stanza)| stanza).filter(|stanza| stanza.kind() == leaves)
+}
+
 impl ClusteredNode<'_> {
     /// Pushes a stanza to the selected sessions of an account on other nodes, except some resources.
     pub(super) fn push_to_peers<'a>(

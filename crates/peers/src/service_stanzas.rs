@@ -1,4 +1,5 @@
-//! Stanzas for an item of a service, such as a room, on their way to the node that owns it.
+//! Stanzas for an item of a service, such as a room, on their way to the node that owns it; requests to an account whose nodes of
+//! PubSub another node owns travel in the same way.
 //!
 //! The owner of a slice is decided by `slices`; a node that does not own the slice computes the owner from the members that it sees.
 //! The stanzas of one sender arrive in order, because all of them are envelopes of a reliable class on one link.
@@ -96,17 +97,28 @@ impl ClusteredNode<'_> {
 
     /// The other node that must own the item of a stanza.
     fn route_to_item(&self, stanza: &SharedStanza, to: &Jid) -> Option<NodeId> {
-        let domain = self.domains().find(to.domain()).clone();
-        let Domain::Service(_, service) = domain else { return None };
-        self.slice_route(slice_of(service.owner_hash(self, stanza, to.as_ref())?))
+        let hash = match self.domains().find(to.domain()).clone() {
+            Domain::Service(_, service) => service.owner_hash(self, stanza, to.as_ref())?,
+            Domain::Accounts(_) => self.routing_table.hash(to.as_ref()),
+            _ => return None,
+        };
+        self.slice_route(slice_of(hash))
     }
 
     /// Handles a stanza for an item here; `None` without the service.
     fn handle_item_stanza(&self, stanza: SharedStanza, sender: &Jid, to: &Jid) -> Option<RoutingWork> {
-        let service = self.domains().find(to.domain()).clone();
-        let Domain::Service(host, service) = service else { return None };
+        let domain = self.domains().find(to.domain()).clone();
         let mut work = RoutingWork::of(StanzaOrigin::Peer);
-        self.handle_service_stanza((&host, &service), stanza, sender.as_ref(), to.as_ref(), &mut work);
+        match domain {
+            Domain::Service(host, service) => {
+                let service = (&host, &service);
+                self.handle_service_stanza(service, stanza, sender.as_ref(), to.as_ref(), &mut work);
+            }
+            Domain::Accounts(host) => {
+                self.answer_for_account(&host, &stanza, sender.as_ref(), to.as_ref(), &mut work);
+            }
+            _ => return None,
+        }
         Some(work)
     }
 

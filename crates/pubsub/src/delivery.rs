@@ -4,15 +4,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use base::BoxFuture;
-use hashbrown::HashSet;
 use jid::Jid;
-use stanza::StanzaCondition;
+use stanza::{MessageType, StanzaCondition, StanzaKind};
 use throng_core::multicast::Multicast;
 use throng_core::session::Session;
 use throng_core::{Effect, Effects, Node, SharedStanza, StanzaSource, UndeliveredRecipient};
 use xml::Ns;
 
 use crate::node::{NodeEvent, Notice};
+use crate::pubsub_host::ImplicitRecipients;
 use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared};
 use crate::subscription::ShowValue;
 
@@ -39,6 +39,15 @@ impl Delivery {
         self.notices.iter().any(|notice| matches!(notice, Notice::Event(_)))
     }
 
+    /// Whether only users who are online receive the events, and this node knows them all.
+    pub(crate) fn is_for_online(&self) -> bool {
+        let is_missed = |notice: &Notice| match notice {
+            Notice::Event(event) => event.stanza.kind() == StanzaKind::Message(MessageType::Headline),
+            Notice::Direct { .. } => true,
+        };
+        self.node.is_single() && self.notices.iter().all(is_missed)
+    }
+
     /// Sends all notices; these are the plain subscribers. Returns what must be awaited before the next notices.
     pub(crate) fn perform_to(&self, plain: &Arc<[Jid]>) -> Option<BoxFuture<'static, ()>> {
         self.perform(plain, true)
@@ -55,14 +64,27 @@ impl Delivery {
         }
         let service = self.key.bare().to_jid();
         let mut effects = Effects::default();
-        let implicit = match self.is_for_all() && is_last {
-            true => self.implicit_recipients(),
-            false => Vec::new(),
-        };
+        let mut later: Vec<(SharedStanza, BoxFuture<'static, Arc<[Jid]>>)> = Vec::new();
         for notice in &self.notices {
             match notice {
                 Notice::Event(event) => {
-                    self.multicast(&mut effects, &service, event, (plain, is_last, &implicit));
+                    self.multicast(&mut effects, &service, event, (plain, is_last));
+                    if is_last && event.implicit.is_some() {
+                        let subscribed: Vec<Jid> = plain
+                            .iter()
+                            .chain(event.special.iter())
+                            .filter(|one| one.is_bare())
+                            .cloned()
+                            .collect();
+                        match self.shared.host.implicit_recipients(&self.node, &self.key, event, &subscribed)
+                        {
+                            ImplicitRecipients::Known(known) if known.is_empty() => {}
+                            ImplicitRecipients::Known(known) => {
+                                effects.multicast(implicit_multicast(&event.stanza, &service, known));
+                            }
+                            ImplicitRecipients::Later(read) => later.push((event.stanza.clone(), read)),
+                        }
+                    }
                 }
                 Notice::Direct { to, stanza } if is_last => {
                     route(&mut effects, &service, to, stanza.clone());
@@ -70,12 +92,27 @@ impl Delivery {
                 Notice::Direct { .. } => {}
             }
         }
-        self.node.perform_in_order(effects)
-    }
-
-    fn implicit_recipients(&self) -> Vec<Jid> {
-        let name = self.key.resource().unwrap_or_default();
-        self.shared.host.implicit_recipients(&self.node, self.key.bare(), name)
+        let performed = self.node.perform_in_order(effects);
+        if later.is_empty() {
+            return performed;
+        }
+        let node = self.node.clone();
+        Some(Box::pin(async move {
+            if let Some(rest) = performed {
+                rest.await;
+            }
+            for (stanza, read) in later {
+                let recipients = read.await;
+                if recipients.is_empty() {
+                    continue;
+                }
+                let mut effects = Effects::default();
+                effects.multicast(implicit_multicast(&stanza, &service, recipients));
+                if let Some(rest) = node.perform_in_order(effects) {
+                    rest.await;
+                }
+            }
+        }))
     }
 
     fn multicast(
@@ -83,7 +120,7 @@ impl Delivery {
         effects: &mut Effects,
         service: &Jid,
         event: &NodeEvent,
-        (plain, is_last, implicit): (&Arc<[Jid]>, bool, &[Jid]),
+        (plain, is_last): (&Arc<[Jid]>, bool),
     ) {
         let special: &[Jid] = if is_last { &event.special } else { &[] };
         // Without exceptions the list is shared with the task.
@@ -100,13 +137,9 @@ impl Delivery {
             true => Cow::Borrowed(special),
             false => Cow::Owned([special, &with_show].concat()),
         };
-        let recipients = match special.is_empty()
-            && implicit.is_empty()
-            && event.except.is_none()
-            && !event.presence_based
-        {
+        let recipients = match special.is_empty() && event.except.is_none() && !event.presence_based {
             true => plain.clone(),
-            false => self.select(event, plain, &special, implicit),
+            false => self.select(event, plain, &special),
         };
         if !recipients.is_empty() {
             let report = self.report();
@@ -127,15 +160,8 @@ impl Delivery {
         }
     }
 
-    fn select(&self, event: &NodeEvent, plain: &[Jid], special: &[Jid], implicit: &[Jid]) -> Arc<[Jid]> {
-        let all = plain.iter().chain(special).filter(|jid| self.receives(event, jid));
-        if implicit.is_empty() {
-            return all.cloned().collect();
-        }
-        let implicit =
-            implicit.iter().filter(|jid| event.except.as_ref().is_none_or(|one| one.as_ref() != jid.bare()));
-        let mut seen = HashSet::new();
-        all.chain(implicit).filter(|jid| seen.insert(jid.as_str())).cloned().collect()
+    fn select(&self, event: &NodeEvent, plain: &[Jid], special: &[Jid]) -> Arc<[Jid]> {
+        plain.iter().chain(special).filter(|jid| self.receives(event, jid)).cloned().collect()
     }
 
     fn receives(&self, event: &NodeEvent, jid: &Jid) -> bool {
@@ -158,6 +184,12 @@ impl Delivery {
             let _ = tasks.try_send(&node.spawner, &key, message, size);
         }
     }
+}
+
+/// An event to those who receive it without a subscription: one that cannot is not interested any more.
+pub(crate) fn implicit_multicast(stanza: &SharedStanza, service: &Jid, recipients: Arc<[Jid]>) -> Multicast {
+    Multicast::new(stanza.clone(), service.clone(), recipients)
+        .on_undelivered(|_: &Arc<Node>, _: Vec<UndeliveredRecipient>| Effects::default())
 }
 
 fn route(effects: &mut Effects, from: &Jid, to: &Jid, stanza: SharedStanza) {

@@ -1,4 +1,4 @@
-//! Publish-subscribe: XEP-0060 1.30.0, as a service of its own address.
+//! Publish-subscribe: XEP-0060 1.30.0, as a service of its own address, and on accounts ([`pep`], XEP-0163).
 //!
 //! One task for each node that is in use (`node_task.rs`) owns a state machine without I/O (`node/mod.rs`): a request gives an
 //! answer, changes for the store and notices. An event to all subscribers is one multicast. What differs between the nodes of
@@ -9,6 +9,7 @@
 //! Every subscriber must see the same order, so nothing of a node is sent from outside its task.
 
 mod affiliation;
+mod bulk_nodes;
 mod commands;
 mod delivery;
 mod get_pending;
@@ -17,7 +18,9 @@ mod node_config;
 mod node_directory;
 mod node_lists;
 mod node_task;
+mod online_subscribers;
 mod options;
+pub mod pep;
 mod plain_subscriptions;
 mod pubsub_error;
 mod pubsub_host;
@@ -40,6 +43,8 @@ use throng_core::iq::{IqKey, IqRequest, IqTarget};
 use throng_core::service::ServiceCtx;
 use xml::Ns;
 
+pub use self::bulk_nodes::bulk_node;
+
 use self::options::PubSubOptions;
 use self::pubsub_host::ServiceHost;
 use self::pubsub_shared::UserChange;
@@ -53,7 +58,7 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0060",
         title: "Publish-Subscribe",
         version: "1.30.0",
-        not_implemented: "sections 6.3 and 12.6: digests and message bodies; section 9: accounts",
+        not_implemented: "sections 6.3 and 12.6: digests and message bodies",
     }],
     disco: DISCO,
     service: Some(&ServiceSpec {
@@ -151,7 +156,8 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         let own = ctx.host.services.iter().find(|service| service.feature == FEATURE.name);
         if let Some(own) = own {
             let user = ctx.jid.bare().to_jid();
-            of_removed.user_changed(ctx.node, ctx.host, own.jid.clone(), user, UserChange::Removed);
+            let (service, change) = ((own.jid.clone(), user), UserChange::Removed);
+            of_removed.user_changed(service::USER_NOTICE, ctx.node, ctx.host, service, change);
         }
         Flow::Next
     });

@@ -198,6 +198,17 @@ impl PubSubNodeConfig {
         }
     }
 
+    /// The configuration of a node that is created on an account: XEP-0163 1.2.2, section 3.5, with the values of XEP-0060,
+    /// section 9.4.
+    pub(crate) fn of_account(limits: &PubSubLimits) -> PubSubNodeConfig {
+        PubSubNodeConfig {
+            access_model: AccessModel::Presence,
+            max_items: Bound::Number(limits.default_items),
+            send_last: SendLast::OnSubAndPresence,
+            ..PubSubNodeConfig::new(limits)
+        }
+    }
+
     /// Items that are kept.
     pub(crate) fn item_limit(&self, limits: &PubSubLimits) -> usize {
         let most = match self.max_items {

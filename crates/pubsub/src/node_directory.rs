@@ -75,7 +75,13 @@ pub(crate) fn is_owned_elsewhere(node: &Arc<Node>, pubsub_node: &Jid) -> bool {
 
 /// The other node of the cluster that owns a PubSub node; `None`: this one does.
 pub(crate) fn other_owner(node: &Arc<Node>, pubsub_node: &Jid) -> Option<NodeId> {
-    peers::slices::other_owner(node, node.routing_table.hash_name(pubsub_node.as_str()))
+    let table = &node.routing_table;
+    let hash = match pubsub_node.local() {
+        // One node of the cluster owns all nodes of an account.
+        Some(_) => table.hash(pubsub_node.as_ref()),
+        None => table.hash_name(pubsub_node.as_str()),
+    };
+    peers::slices::other_owner(node, hash)
 }
 
 /// The domains of a node whose PubSub nodes are checked.
@@ -99,6 +105,7 @@ impl Swept for NodeSweep {
         let all: Vec<Arc<PubSubShared>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         for shared in all {
             let Some(tasks) = shared.tasks() else { continue };
+            shared.host.sweep(node);
             for (key, used) in shared.directory.entries() {
                 if now.saturating_sub(used) >= IDLE_SECONDS || is_owned_elsewhere(node, &key) {
                     let message = NodeMessage { node: node.clone(), input: NodeInput::Drop };

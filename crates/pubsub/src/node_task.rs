@@ -11,7 +11,7 @@ use jid::Jid;
 use queues::answer_channel::AnswerSender;
 use queues::serial_task::SerialState;
 use stanza::{StanzaCondition, StanzaError};
-use store::{PubSubChange, StoreError, StoreErrorKind};
+use store::{AddressId, NodeNumber, NodeSubscribers, PubSubChange, StoreError, StoreErrorKind};
 use throng_core::Node;
 use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
@@ -19,12 +19,13 @@ use throng_core::server_error::store_error;
 use crate::delivery::Delivery;
 use crate::node::{NodeCtx, NodeState, PubSubAnswer, PubSubNode};
 use crate::node_directory::is_owned_elsewhere;
+use crate::online_subscribers::online_subscribers;
 use crate::plain_subscriptions::{PAGE, PlainSubscriptions};
 use crate::pubsub_error::{forbidden, not_found};
 use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared, UserChange};
 use crate::request::NodeRequest;
-use crate::requester_facts::{RequesterFacts, requester};
-use crate::subscriber_cache::SubscriberCache;
+use crate::requester_facts::{RequesterFacts, is_account, requester};
+use crate::subscriber_cache::{PlainAudience, SubscriberCache};
 use crate::write_queue::{AfterWrite, WriteQueue};
 
 /// Items and subscriptions that count as one node in memory.
@@ -74,7 +75,7 @@ impl NodeTask {
 
     /// What the node counts among those in memory: one, and one for each hundred of what it has.
     fn weight(&self) -> usize {
-        let entries = self.node.as_ref().map_or(0, PubSubNode::entry_count) + self.subscribers.len();
+        let entries = self.node.as_ref().map_or(0, PubSubNode::entry_count) + self.subscribers.weight();
         1 + entries / ENTRIES_OF_WEIGHT
     }
 
@@ -88,18 +89,34 @@ impl NodeTask {
         let store = &node.stores.pubsub;
         let options = self.shared.options();
         (self.node, self.subscribers) = (None, SubscriberCache::new(options.cached_subscribers));
+        self.writes.set_number(None);
         if let Some(stored) = store.load(self.key.as_ref()).await? {
             let corrupt = || StoreError::new(StoreErrorKind::Corrupt, "a stored node cannot be read");
+            self.writes.set_number(Some(NodeNumber(stored.number)));
             let restored = PubSubNode::restore(self.service(), self.name(), stored, &options.limits);
             let restored = restored.ok_or_else(corrupt)?;
             self.node = Some(restored);
             self.read_last(node).await?;
-            let first = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), None, PAGE).await?;
-            if first.len() < PAGE as usize {
-                self.subscribers.set(first);
-            }
+            self.read_subscribers(node).await?;
         }
         self.is_loaded = true;
+        Ok(())
+    }
+
+    /// Reads the plain subscribers; the store has all changes.
+    async fn read_subscribers(&mut self, node: &Arc<Node>) -> Result<(), StoreError> {
+        let Some(number) = self.writes.number(node).await? else { return Ok(()) };
+        let numbers = NodeSubscribers::read(&*node.stores.subscription_sets, number).await?;
+        if !self.subscribers.has_room(numbers.count()) {
+            self.subscribers.set_numbers(numbers);
+            return Ok(());
+        }
+        let mut all = Vec::new();
+        for chunk in numbers.chunks() {
+            let ids: Vec<AddressId> = chunk.to_vec().into_iter().filter_map(AddressId::new).collect();
+            all.extend(node.stores.addresses.resolve(&ids).await?.into_iter().map(|(_, jid)| jid));
+        }
+        self.subscribers.set_addresses(all);
         Ok(())
     }
 
@@ -150,7 +167,9 @@ impl NodeTask {
         }
         match form {
             Some(form) => {
-                let (created, answer) = PubSubNode::create(ctx, service, name, user.clone(), form)?;
+                let defaults = host.default_config(&options.limits);
+                let (created, answer) =
+                    PubSubNode::create(ctx, service, name, user.clone(), (defaults, form))?;
                 Ok((created, Some(answer)))
             }
             None => {
@@ -185,7 +204,7 @@ impl NodeTask {
             }
         }
         let Some(pubsub_node) = &mut self.node else { return Err(not_found()) };
-        let requester = requester(node, user, &facts, is_operator);
+        let requester = requester((node, &*self.shared.host), user, &facts, is_operator);
         let is_new = ctx.changes.first().is_some_and(|change| matches!(change, PubSubChange::Put(_)));
         let answer = pubsub_node.handle(ctx, &requester, request);
         if answer.is_err() && is_new {
@@ -206,7 +225,9 @@ impl NodeTask {
     ) -> Option<BoxFuture<'_, ()>> {
         let options = self.shared.options();
         let new_id = || base::id::random_id().to_lowercase();
-        let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &options.limits);
+        let existed = self.node.is_some();
+        let is_account = |jid: &Jid| is_account(&node, jid);
+        let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &is_account, &options.limits);
         let mut result = Ok(PubSubAnswer::Payload(Vec::new()));
         let mut reply = None;
         match input {
@@ -220,24 +241,41 @@ impl NodeTask {
             }
             NodeInput::AskAgain { from, reply: to } => {
                 result = match &mut self.node {
-                    Some(one) => one.ask_again(&mut ctx, &requester(&node, &from, &facts, false)),
+                    Some(one) => {
+                        one.ask_again(&mut ctx, &requester((&node, &*self.shared.host), &from, &facts, false))
+                    }
                     None => Err(not_found()),
                 };
                 reply = Some(to);
             }
             NodeInput::Approval { approval, from } => {
                 if let Some(one) = &mut self.node {
-                    one.approve(&mut ctx, &requester(&node, &from, &facts, false), &approval);
+                    one.approve(
+                        &mut ctx,
+                        &requester((&node, &*self.shared.host), &from, &facts, false),
+                        &approval,
+                    );
                 }
             }
             NodeInput::UserChanged { user, change } => {
                 if let Some(one) = &mut self.node {
-                    let requester = requester(&node, &user, &facts, false);
+                    let requester = requester((&node, &*self.shared.host), &user, &facts, false);
                     match change {
                         UserChange::Available => one.user_available(&mut ctx, &requester),
                         UserChange::Unavailable => one.user_unavailable(&mut ctx, &requester),
+                        UserChange::Removed if self.key.bare() == user.as_ref() => {
+                            one.account_removed(&mut ctx)
+                        }
                         UserChange::Removed => one.user_removed(&mut ctx, &user),
                     }
+                }
+            }
+            NodeInput::Interested { user } => {
+                if let Some(one) = &mut self.node {
+                    one.user_interested(
+                        &mut ctx,
+                        &requester((&node, &*self.shared.host), &user, &facts, false),
+                    );
                 }
             }
             NodeInput::SubscribersLost(users) => {
@@ -254,10 +292,16 @@ impl NodeTask {
         let delivery = Delivery::new(&self.key, &self.shared, &node, notices);
         let is_for_all = delivery.is_for_all();
         // The recipients of a notice of deletion are those before it.
-        let known = if is_for_all { self.subscribers.list() } else { Some(Arc::from([])) };
+        let known = match is_for_all {
+            true => self.subscribers.audience(),
+            false => PlainAudience::Addresses(Arc::from([])),
+        };
         self.subscribers.apply(&changes);
         if self.node.as_ref().is_some_and(|one| one.state() == NodeState::Deleted) {
             self.node = None;
+        }
+        if self.node.is_some() != existed {
+            self.shared.host.node_changed(&node, &self.key, !existed);
         }
         if rechecks_subscribers {
             self.writes.push(&node, changes, AfterWrite::Nothing);
@@ -267,10 +311,11 @@ impl NodeTask {
                 self.finish(&node, Vec::new(), reply, result).await;
             }));
         }
-        let Some(known) = known else {
+        let PlainAudience::Addresses(known) = known else {
             // They are read before a deletion removes them.
             return Some(Box::pin(async move {
-                self.deliver(&node, delivery, None).await;
+                self.deliver(&node, delivery, known).await;
+                self.subscribers.apply(&changes);
                 self.finish(&node, changes, reply, result).await;
             }));
         };
@@ -287,17 +332,35 @@ impl NodeTask {
         }))
     }
 
-    /// Sends notices to the subscribers; of a node with too many, page by page.
-    async fn deliver(&mut self, node: &Arc<Node>, delivery: Delivery, known: Option<Arc<[Jid]>>) {
-        if let Some(known) = known {
-            if let Some(rest) = delivery.perform_to(&known) {
-                rest.await;
+    /// Sends notices to the subscribers: of a node with many to those who are online, or if others receive them later, to all,
+    /// page by page.
+    async fn deliver(&mut self, node: &Arc<Node>, delivery: Delivery, known: PlainAudience) {
+        let mut known = known;
+        if matches!(known, PlainAudience::Unknown) {
+            self.writes.flush(node).await;
+            if let Err(error) = self.read_subscribers(node).await {
+                tracing::error!(node = %self.key, %error, "subscribers could not be read");
+                return;
             }
-            return;
+            known = self.subscribers.audience();
         }
+        let recipients = match known {
+            PlainAudience::Addresses(all) => all,
+            PlainAudience::Numbers(subscribers) if delivery.is_for_online() => {
+                online_subscribers(node, &subscribers).await
+            }
+            // Without a number the node is not in the store.
+            PlainAudience::Unknown => Arc::from([]),
+            PlainAudience::Numbers(_) => return self.deliver_in_pages(node, delivery).await,
+        };
+        if let Some(rest) = delivery.perform_to(&recipients) {
+            rest.await;
+        }
+    }
+
+    async fn deliver_in_pages(&mut self, node: &Arc<Node>, delivery: Delivery) {
         self.writes.flush(node).await;
         let mut after = None;
-        let mut collected: Option<Vec<Jid>> = Some(Vec::new());
         loop {
             let page = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), after, PAGE).await;
             let page = match page {
@@ -309,22 +372,13 @@ impl NodeTask {
             };
             let is_last = page.len() < PAGE as usize;
             after = page.last().cloned();
-            if let Some(all) = &mut collected {
-                all.extend(page.iter().cloned());
-                if !self.subscribers.has_room(all.len()) {
-                    collected = None;
-                }
-            }
             let page: Arc<[Jid]> = page.into();
             if let Some(wait) = delivery.perform_page(&page, is_last) {
                 wait.await;
             }
             if is_last {
-                break;
+                return;
             }
-        }
-        if let Some(all) = collected {
-            self.subscribers.set(all);
         }
     }
 
@@ -339,7 +393,8 @@ impl NodeTask {
             let page = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), after, PAGE).await;
             let (Ok(page), Some(one)) = (page, self.node.as_mut()) else { return };
             let (changes, notices) = {
-                let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &options.limits);
+                let is_account = |jid: &Jid| is_account(node, jid);
+                let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &is_account, &options.limits);
                 one.remove_excluded(&mut ctx, &page);
                 (ctx.changes, ctx.notices)
             };
@@ -451,8 +506,8 @@ impl SerialState for NodeTask {
         let most = self.shared.options().cached_nodes;
         self.is_kept = !is_owned_elsewhere(&node, &self.key)
             && self.shared.directory.touch(&self.key, node.seconds(), self.weight(), most);
-        if self.is_ready(&input) {
-            let facts = self.known_facts(&input);
+        if self.is_ready(&node, &input) {
+            let facts = self.known_facts(&node, &input);
             return self.handle_loaded(node, input, facts);
         }
         Some(Box::pin(async move {

@@ -91,8 +91,8 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         "cached_subscribers",
         0,
         10_000_000,
-        100_000,
-        "Subscribers of one node that stay in memory; those of a node with more are read for each event.",
+        20_000,
+        "Subscribers of one node whose addresses stay in memory; of a node with more only their numbers do, and events go to those who are online.",
     ),
     number(
         "items",

@@ -9,6 +9,7 @@ use store::{StoreError, StoreErrorKind, Subscription};
 use throng_core::Node;
 use throng_core::session::flags;
 
+use crate::node::NodeEvent;
 use crate::node_config::PubSubNodeConfig;
 use crate::options::{NodeCreationAccess, PubSubLimits, PubSubOptions};
 
@@ -35,24 +36,50 @@ pub(crate) trait PubSubHost: Send + Sync + 'static {
     /// Whether a publication creates a node that does not exist (section 7.1.4).
     fn auto_creates(&self, options: &PubSubOptions) -> bool;
 
-    /// The configuration of a node that a publication creates.
+    /// The configuration of a node that is created.
     fn default_config(&self, limits: &PubSubLimits) -> PubSubNodeConfig {
         PubSubNodeConfig::new(limits)
     }
 
-    /// What the owners of a node know about a user.
+    /// Whether administrators of the server are owners of its nodes. Those of an account are private.
+    fn admins_are_owners(&self) -> bool {
+        true
+    }
+
+    /// What the owners of a node know about a user. The rosters of the owners, or that of the account with the node, decide.
     fn relation(
         &self,
         node: &Arc<Node>,
+        service: JidRef<'_>,
         owners: Vec<Jid>,
         user: Jid,
         groups: Vec<String>,
     ) -> BoxFuture<'static, Result<Relation, StoreError>>;
 
-    /// Who receives events without a subscription.
-    fn implicit_recipients(&self, _node: &Arc<Node>, _service: JidRef<'_>, _name: &str) -> Vec<Jid> {
-        Vec::new()
+    /// Who receives an event of a node without a subscription. Those on other nodes of the cluster are sent it by this. Bare
+    /// addresses in `subscribed` receive it anyway.
+    fn implicit_recipients(
+        &self,
+        _node: &Arc<Node>,
+        _key: &Jid,
+        _event: &NodeEvent,
+        _subscribed: &[Jid],
+    ) -> ImplicitRecipients {
+        ImplicitRecipients::Known(Arc::from([]))
     }
+
+    /// Called every few seconds.
+    fn sweep(&self, _node: &Arc<Node>) {}
+
+    /// A node was created or removed.
+    fn node_changed(&self, _node: &Arc<Node>, _key: &Jid, _exists: bool) {}
+}
+
+/// Who receives an event of a node without a subscription.
+pub(crate) enum ImplicitRecipients {
+    Known(Arc<[Jid]>),
+    /// They must be read.
+    Later(BoxFuture<'static, Arc<[Jid]>>),
 }
 
 /// A service with an address of its own.
@@ -84,6 +111,7 @@ impl PubSubHost for ServiceHost {
     fn relation(
         &self,
         node: &Arc<Node>,
+        _: JidRef<'_>,
         owners: Vec<Jid>,
         user: Jid,
         groups: Vec<String>,
@@ -104,7 +132,7 @@ impl PubSubHost for ServiceHost {
 }
 
 /// Adds what one owner's roster has about a user.
-async fn read_relation(
+pub(crate) async fn read_relation(
     node: &Arc<Node>,
     owner: &Jid,
     user: &Jid,

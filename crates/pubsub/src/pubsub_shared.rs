@@ -72,6 +72,8 @@ pub(crate) enum NodeInput {
     AskAgain { from: Jid, reply: AnswerSender<IqAnswer> },
     /// Something happened to a user who may have a subscription or an affiliation.
     UserChanged { user: Jid, change: UserChange },
+    /// A client is interested in the node of an account whose presence its user may see.
+    Interested { user: Jid },
     /// Subscribers that do not exist any more.
     SubscribersLost(Vec<Jid>),
     /// The node is not used, another member of the cluster owns it, or its task waits for its end.

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use jid::Jid;
-use store::StoreError;
+use store::{AddressId, StoreError};
 use throng_core::Node;
 
 use crate::node::{PubSubNode, Requester};
 use crate::node_config::AccessModel;
 use crate::node_task::NodeTask;
 use crate::plain_subscriptions::PlainSubscriptions;
-use crate::pubsub_host::{Relation, is_anonymous};
+use crate::pubsub_host::{PubSubHost, Relation, is_anonymous};
 use crate::pubsub_shared::{NodeInput, UserChange};
 use crate::request::NodeRequest;
 
@@ -31,10 +31,11 @@ impl NodeTask {
         node: &Arc<Node>,
         input: &NodeInput,
     ) -> Result<RequesterFacts, StoreError> {
-        let mut facts = self.known_facts(input);
+        let mut facts = self.known_facts(node, input);
         let (user, request) = match input {
             NodeInput::Request { request, from, .. } => (from, Some(request)),
             NodeInput::UserChanged { user, change: UserChange::Available } => (user, None),
+            NodeInput::Interested { user } => return self.facts_of_interested(node, user).await,
             _ => return Ok(facts),
         };
         let stores = node.stores.clone();
@@ -49,7 +50,7 @@ impl NodeTask {
         }
         let subject = subject(request, user);
         if request.is_none_or(needs_subscription) {
-            facts.has_plain_subscription = match self.subscribers.contains(subject.as_ref()) {
+            facts.has_plain_subscription = match self.is_subscribed(node, &subject) {
                 Some(known) => known,
                 None => PlainSubscriptions(&stores).contains(self.key.as_ref(), subject.as_ref()).await?,
             };
@@ -60,30 +61,69 @@ impl NodeTask {
             facts.has_room_for_subscription = node.is_admin(user.bare()) || count < u64::from(most);
         }
         if let Some((owners, groups)) = self.needs_relation(request) {
-            let relation = self.shared.host.relation(node, owners, user.bare().to_jid(), groups);
+            let (host, service) = (&self.shared.host, self.key.bare());
+            let relation = host.relation(node, service, owners, user.bare().to_jid(), groups);
             facts.relation = relation.await?;
         }
         Ok(facts)
     }
 
+    /// What must be known about a user who may see the presence of the account.
+    async fn facts_of_interested(
+        &mut self,
+        node: &Arc<Node>,
+        user: &Jid,
+    ) -> Result<RequesterFacts, StoreError> {
+        let mut facts = RequesterFacts::default();
+        facts.relation.sees_presence = true;
+        let Some(one) = &self.node else { return Ok(facts) };
+        match one.config().access_model {
+            AccessModel::Roster => {
+                let groups = one.config().roster_groups.clone();
+                let (host, service) = (&self.shared.host, self.key.bare());
+                let relation = host.relation(node, service, Vec::new(), user.bare().to_jid(), groups);
+                facts.relation = relation.await?;
+            }
+            AccessModel::Authorize => {
+                let subject = user.bare();
+                facts.has_plain_subscription = match self.subscribers.contains(subject) {
+                    Some(known) => known,
+                    None => PlainSubscriptions(&node.stores).contains(self.key.as_ref(), subject).await?,
+                };
+            }
+            _ => {}
+        }
+        Ok(facts)
+    }
+
     /// What the task knows about the sender of an input without the store.
-    pub(crate) fn known_facts(&self, input: &NodeInput) -> RequesterFacts {
+    pub(crate) fn known_facts(&self, node: &Node, input: &NodeInput) -> RequesterFacts {
         let subject = match input {
             NodeInput::Request { request, from, .. } => subject(Some(request), from),
             NodeInput::UserChanged { user, .. } => subject(None, user),
+            NodeInput::Interested { .. } => {
+                let relation = Relation { sees_presence: true, is_in_group: false };
+                return RequesterFacts { relation, ..RequesterFacts::default() };
+            }
             _ => return RequesterFacts::default(),
         };
-        let has_plain_subscription = self.subscribers.contains(subject.as_ref()).unwrap_or(false);
+        let has_plain_subscription = self.is_subscribed(node, &subject).unwrap_or(false);
         RequesterFacts { has_plain_subscription, ..RequesterFacts::default() }
+    }
+
+    /// Whether a user has a plain subscription; `None` if only the store knows.
+    fn is_subscribed(&self, node: &Node, user: &Jid) -> Option<bool> {
+        self.subscribers.contains(user.as_ref(), || account_number(node, user))
     }
 
     /// The owners and groups that a request must be compared with.
     fn needs_relation(&self, request: Option<&NodeRequest>) -> Option<(Vec<Jid>, Vec<String>)> {
         let node = self.node.as_ref()?;
-        let reads = matches!(
-            request?,
-            NodeRequest::Subscribe { .. } | NodeRequest::Items(_) | NodeRequest::DiscoItems(_)
-        );
+        let reads = match request? {
+            NodeRequest::Subscribe { .. } | NodeRequest::Items(_) | NodeRequest::DiscoItems(_) => true,
+            NodeRequest::Info => node.is_of_account(),
+            _ => false,
+        };
         let config = node.config();
         let groups = match config.access_model {
             AccessModel::Presence => Vec::new(),
@@ -94,7 +134,7 @@ impl NodeTask {
     }
 
     /// Whether an input can be handled without the store.
-    pub(crate) fn is_ready(&self, input: &NodeInput) -> bool {
+    pub(crate) fn is_ready(&self, node: &Node, input: &NodeInput) -> bool {
         let lacks_last = self.node.as_ref().is_some_and(PubSubNode::lacks_last);
         if !self.is_loaded || lacks_last || self.must_flush() {
             return false;
@@ -102,6 +142,10 @@ impl NodeTask {
         let (from, request) = match input {
             NodeInput::Request { request, from, .. } => (from, Some(request)),
             NodeInput::UserChanged { user, change: UserChange::Available } => (user, None),
+            NodeInput::Interested { .. } => {
+                let model = self.node.as_ref().map(|one| one.config().access_model);
+                return !matches!(model, Some(AccessModel::Roster | AccessModel::Authorize));
+            }
             _ => return true,
         };
         if self.node.is_none() {
@@ -110,21 +154,32 @@ impl NodeTask {
         let is_subscribe = matches!(request, Some(NodeRequest::Subscribe { .. }));
         let subject = subject(request, from);
         let knows_subscription =
-            !request.is_none_or(needs_subscription) || self.subscribers.contains(subject.as_ref()).is_some();
+            !request.is_none_or(needs_subscription) || self.is_subscribed(node, &subject).is_some();
         !is_subscribe && knows_subscription && self.needs_relation(request).is_none()
     }
 }
 
+/// The number of a user who is online on this node.
+pub(crate) fn account_number(node: &Node, user: &Jid) -> Option<AddressId> {
+    let account = node.routing_table.find(user.as_ref())?;
+    Some(account.id).filter(|id| *id != AddressId::UNASSIGNED)
+}
+
+/// Whether an address is that of an account of this server, which may not exist.
+pub(crate) fn is_account(node: &Node, jid: &Jid) -> bool {
+    jid.local().is_some() && node.host(jid.domain()).is_some()
+}
+
 /// Who an input comes from.
 pub(crate) fn requester<'a>(
-    node: &Node,
+    (node, host): (&Node, &dyn PubSubHost),
     user: &'a Jid,
     facts: &RequesterFacts,
     is_operator: bool,
 ) -> Requester<'a> {
     Requester {
         jid: user,
-        is_admin: is_operator || node.is_admin(user.bare()),
+        is_admin: is_operator || host.admins_are_owners() && node.is_admin(user.bare()),
         is_anonymous: is_anonymous(node, user.as_ref()),
         has_plain_subscription: facts.has_plain_subscription,
         sees_presence: facts.relation.sees_presence,

@@ -21,7 +21,6 @@ use xml::Ns;
 
 use crate::get_pending::chosen_node;
 use crate::node::{PubSubAnswer, default_options};
-use crate::node_config::PubSubNodeConfig;
 use crate::node_directory::is_owned_elsewhere;
 use crate::node_lists::{list_affiliations, list_nodes, list_subscriptions};
 use crate::node_task::NodeTask;
@@ -87,7 +86,12 @@ impl PubSubService {
     }
 
     /// Answers a request to an address with nodes, which is that of a service or of an account.
-    fn handle_at(&self, request: &IqRequest<'_>, service: &Jid, is_set: bool) -> Result<IqFlow, StanzaError> {
+    pub(crate) fn handle_at(
+        &self,
+        request: &IqRequest<'_>,
+        service: &Jid,
+        is_set: bool,
+    ) -> Result<IqFlow, StanzaError> {
         self.shared.watch(request.node);
         let tree = request.tree()?;
         let payload = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
@@ -154,6 +158,11 @@ impl PubSubService {
         }
     }
 
+    /// Sends an input that is not answered, when there is room for it.
+    pub(crate) async fn send_waiting(&self, node: &Arc<Node>, key: Jid, message: NodeMessage, size: usize) {
+        self.tasks.clone().send(node.spawner.clone(), key, message, size).await;
+    }
+
     fn send(&self, node: &Arc<Node>, key: &Jid, input: NodeInput, size: usize) {
         let _ = self.tasks.try_send(&node.spawner, key, NodeMessage { node: node.clone(), input }, size);
     }
@@ -175,7 +184,7 @@ impl PubSubService {
                 }
                 Ok(IqFlow::result(|w| {
                     w.start_ns("pubsub", Ns::PubsubOwner).start("default");
-                    PubSubNodeConfig::new(&options.limits).form(FormKind::Form).write(w);
+                    self.shared.host.default_config(&options.limits).form(FormKind::Form).write(w);
                     w.end().end();
                 }))
             }
@@ -230,21 +239,22 @@ impl PubSubService {
             }
             _ => return,
         };
-        self.user_changed(ctx.node, ctx.host, ctx.service.jid.clone(), ctx.from.to_jid(), change);
+        let of_user = (ctx.service.jid.clone(), ctx.from.to_jid());
+        self.user_changed(USER_NOTICE, ctx.node, ctx.host, of_user, change);
     }
 
     /// Passes a change to the nodes that it concerns, on all nodes of the cluster.
     pub(crate) fn user_changed(
         &self,
+        notice: &'static str,
         node: &Arc<Node>,
         host: &Host,
-        service: Jid,
-        user: Jid,
+        (service, user): (Jid, Jid),
         change: UserChange,
     ) {
         let content = format!("{}{service} {user}", change.letter());
         if let Some(peers) = node.peers() {
-            peers.send_notice(node, host, USER_NOTICE, content.as_bytes());
+            peers.send_notice(node, host, notice, content.as_bytes());
         }
         self.spread(node, service, user, change);
     }
@@ -272,21 +282,29 @@ impl PubSubService {
             let _counted = counted;
             let lists: &[UserList] = match change {
                 UserChange::Available | UserChange::Unavailable => &[UserList::Subscriptions],
+                UserChange::Removed if service == user => &[UserList::OwnNodes],
                 UserChange::Removed => &[UserList::Subscriptions, UserList::Affiliations],
             };
             for list in lists {
                 let mut after = None;
+                // The page after a node that is removed would be empty: those of an account are removed at the end.
+                let mut removed: Vec<Jid> = Vec::new();
                 loop {
                     let Ok(page) = list.page(&node, &service, &user, after).await else { return };
                     for key in page.iter().filter(|key| !is_owned_elsewhere(&node, key)) {
-                        let input = NodeInput::UserChanged { user: user.clone(), change };
-                        let message = NodeMessage { node: node.clone(), input };
-                        tasks.clone().send(node.spawner.clone(), key.clone(), message, MESSAGE_BYTES).await;
+                        if matches!(list, UserList::OwnNodes) {
+                            removed.push(key.clone());
+                            continue;
+                        }
+                        send_change(&tasks, &node, key.clone(), &user, change).await;
                     }
                     after = page.last().cloned();
                     if after.is_none() {
                         break;
                     }
+                }
+                for key in removed {
+                    send_change(&tasks, &node, key, &user, change).await;
                 }
             }
         };
@@ -294,11 +312,19 @@ impl PubSubService {
     }
 }
 
+async fn send_change(tasks: &Arc<NodeTasks>, node: &Arc<Node>, key: Jid, user: &Jid, change: UserChange) {
+    let message =
+        NodeMessage { node: node.clone(), input: NodeInput::UserChanged { user: user.clone(), change } };
+    tasks.clone().send(node.spawner.clone(), key, message, MESSAGE_BYTES).await;
+}
+
 /// What a user has at nodes.
 #[derive(Clone, Copy)]
 enum UserList {
     Subscriptions,
     Affiliations,
+    /// Nodes of the user's account, which are removed with it.
+    OwnNodes,
 }
 
 impl UserList {
@@ -321,6 +347,10 @@ impl UserList {
             UserList::Affiliations => {
                 let found = node.stores.pubsub.affiliations_of(user, service, after, MAX_PAGE).await?;
                 Ok(found.into_iter().map(|(node, _)| node).collect())
+            }
+            UserList::OwnNodes => {
+                let found = node.stores.pubsub.list_all(service, after, MAX_PAGE).await?;
+                Ok(found.into_iter().map(|one| one.jid).collect())
             }
         }
     }

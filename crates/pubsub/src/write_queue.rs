@@ -1,5 +1,8 @@
 //! Changes of one node on their way to the store, and the answers that wait for them.
 //!
+//! A write that only adds and removes plain subscriptions of users who are online changes their sets by number, together with those
+//! of other nodes in one transaction: `SubscriptionSets::change_many`.
+//!
 //! One write runs at a time, and takes all changes that wait, so their number decides its size: the answers of many requests
 //! cost one commit.
 //!
@@ -14,10 +17,13 @@ use base::lock::LeafMutex;
 use jid::Jid;
 use queues::answer_channel::{AnswerSender, answer_channel};
 use stanza::{StanzaCondition, StanzaError};
-use store::PubSubChange;
+use store::subscription_sets::MAX_PAIRS;
+use store::{NodeNumber, PubSubChange, StoreError, SubscriptionChange};
 use throng_core::Node;
 use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
+
+use crate::requester_facts::account_number;
 
 /// Requests whose changes are in one write.
 const MAX_BATCH: usize = 512;
@@ -43,6 +49,8 @@ struct WriteState {
     has_failed: bool,
     /// The task ends when everything is stored.
     ends_when_idle: bool,
+    /// The number of the node, if it is known.
+    number: Option<NodeNumber>,
 }
 
 /// Tells the task of a node that everything is stored.
@@ -72,6 +80,22 @@ impl AfterWrite {
 impl WriteQueue {
     pub(crate) fn new(node: Jid, wake: WakeTask) -> WriteQueue {
         WriteQueue { node, state: Arc::new(LeafMutex::new(WriteState::default())), wake }
+    }
+
+    /// The number of the node in the store.
+    pub(crate) fn set_number(&self, number: Option<NodeNumber>) {
+        self.state.lock().number = number;
+    }
+
+    /// The same, from the store if it is not known; `None` if the node is not in the store.
+    pub(crate) async fn number(&self, node: &Arc<Node>) -> Result<Option<NodeNumber>, StoreError> {
+        let known = self.state.lock().number;
+        if known.is_some() {
+            return Ok(known);
+        }
+        let found = node.stores.pubsub.number(self.node.as_ref()).await?.map(NodeNumber);
+        self.set_number(found);
+        Ok(found)
     }
 
     /// Whether everything is stored.
@@ -148,7 +172,7 @@ impl WriteQueue {
             }
             let written = match changes.is_empty() {
                 true => Ok(()),
-                false => node.stores.pubsub.apply(self.node.as_ref(), changes).await,
+                false => self.write(node, changes).await,
             };
             if let Err(error) = &written {
                 tracing::error!(node = %self.node, %error, "changes of a node were not stored");
@@ -159,5 +183,42 @@ impl WriteQueue {
             let outcome = written.map_err(store_error);
             afters.into_iter().for_each(|after| after.send(&outcome));
         }
+    }
+
+    async fn write(&self, node: &Arc<Node>, changes: Vec<PubSubChange>) -> Result<(), StoreError> {
+        if let Some(changes) = self.subscription_changes(node, &changes).await? {
+            return node.stores.subscription_sets.change_many(changes).await.map(drop);
+        }
+        let is_replaced =
+            changes.iter().any(|change| matches!(change, PubSubChange::Put(_) | PubSubChange::Remove));
+        let written = node.stores.pubsub.apply(self.node.as_ref(), changes).await;
+        if is_replaced {
+            self.set_number(None);
+        }
+        written
+    }
+
+    /// The changes by number, if they are all of plain subscriptions whose numbers are known.
+    async fn subscription_changes(
+        &self,
+        node: &Arc<Node>,
+        changes: &[PubSubChange],
+    ) -> Result<Option<Vec<SubscriptionChange>>, StoreError> {
+        let mut by_user = Vec::with_capacity(changes.len());
+        for change in changes {
+            let (user, is_added) = match change {
+                PubSubChange::Subscribe(user) => (user, true),
+                PubSubChange::Unsubscribe(user) => (user, false),
+                _ => return Ok(None),
+            };
+            let Some(subscriber) = account_number(node, user) else { return Ok(None) };
+            by_user.push((subscriber, is_added));
+        }
+        if by_user.len() > MAX_PAIRS {
+            return Ok(None);
+        }
+        let Some(number) = self.number(node).await? else { return Ok(None) };
+        let change = |(subscriber, is_added)| SubscriptionChange { node: number, subscriber, is_added };
+        Ok(Some(by_user.into_iter().map(change).collect()))
     }
 }

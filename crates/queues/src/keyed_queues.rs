@@ -192,6 +192,8 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
                 Poll::Ready(None)
             }
             None => {
+                // A queue without items may last: it keeps no memory for them.
+                queue.items = VecDeque::new();
                 queue.owner = Some(cx.waker().clone());
                 Poll::Pending
             }
@@ -199,6 +201,19 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
         drop(queues);
         self.release(freed, &mut waiting);
         next
+    }
+
+    /// The next item, if there is one. Otherwise the item that the owner handles counts on, and the queue does not end.
+    pub fn next_waiting(&self, key: &K) -> Option<T> {
+        let mut queues = self.shard(key).lock();
+        let queue = queues.get_mut(key)?;
+        let (size, item) = queue.items.pop_front()?;
+        let freed = std::mem::replace(&mut queue.handled, size);
+        queue.bytes -= freed.bytes;
+        let mut waiting = std::mem::take(&mut queue.waiting);
+        drop(queues);
+        self.release(freed, &mut waiting);
+        Some(item)
     }
 
     /// Like [`KeyedQueues::poll_next`], for an owner that does not wait: the queue ends without an item.

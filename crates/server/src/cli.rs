@@ -47,6 +47,12 @@ pub(crate) enum CliCommand {
         #[command(subcommand)]
         command: AccountCommand,
     },
+    /// Make PubSub nodes and subscriptions for load tests in the database of a stopped node.
+    #[command(name = "pubsub")]
+    PubSub {
+        #[command(subcommand)]
+        command: PubSubCommand,
+    },
     /// Manage tokens for programs that use the HTTP API at /api/v1.
     Token {
         #[command(subcommand)]
@@ -201,6 +207,49 @@ impl AccountCommand {
             AccountCommand::List { .. } | AccountCommand::Bulk { .. } => None,
         }
     }
+}
+
+#[derive(Subcommand)]
+pub(crate) enum PubSubCommand {
+    /// Add many nodes, `PREFIX0` to `PREFIX<NODES-1>`, and subscribe accounts to them, each node others. An interrupted command
+    /// can be repeated.
+    Bulk(PubSubBulkArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct PubSubBulkArgs {
+    #[command(flatten)]
+    pub(crate) file: ConfigArg,
+    /// Create the database if it does not exist.
+    #[arg(long)]
+    pub(crate) create: bool,
+    /// The domain.
+    #[arg(long, value_name = "D")]
+    pub(crate) domain: Option<String>,
+    /// The address of the service; pubsub.DOMAIN if absent.
+    #[arg(long, value_name = "S")]
+    pub(crate) service: Option<String>,
+    /// The owner of the nodes; admin@DOMAIN if absent.
+    #[arg(long, value_name = "JID")]
+    pub(crate) owner: Option<String>,
+    /// Prefix of the names of the nodes.
+    #[arg(long, value_name = "P", default_value = "node")]
+    pub(crate) prefix: String,
+    /// Number of nodes.
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: u32,
+    /// A field of the nodes' configuration. Can be repeated.
+    #[arg(long, value_name = "VAR=VALUE")]
+    pub(crate) field: Vec<String>,
+    /// Prefix of the names of the accounts that are subscribed.
+    #[arg(long, value_name = "P", default_value = "u")]
+    pub(crate) subscriber_prefix: String,
+    /// Number of these accounts.
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub(crate) subscribers: u32,
+    /// Subscriptions of each node.
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub(crate) each: u32,
 }
 
 /// The help of `--scope`, listing every scope; the last one includes the others.

@@ -29,6 +29,7 @@ mod overview_history;
 mod passwords;
 mod proc_self;
 mod prompt;
+mod pubsub_bulk;
 mod reload;
 mod runtime;
 mod serve;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         cli::CliCommand::Reload { config } => reload::command(config.as_deref()),
         cli::CliCommand::Top { config, once } => top::command(config.as_deref(), once),
         cli::CliCommand::Account { command } => accounts::command(command),
+        cli::CliCommand::PubSub { command } => pubsub_bulk::command(command),
         cli::CliCommand::Token { command } => tokens::command(command),
         cli::CliCommand::Drain(args) => drain::command(args),
         cli::CliCommand::AdHoc(line) => commands::command(line),

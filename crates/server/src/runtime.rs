@@ -110,6 +110,10 @@ impl Spawner for TokioSpawner {
         };
         drop(self.blocking.spawn_blocking(watched));
     }
+
+    fn pause(&self, millis: u64) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(std::time::Duration::from_millis(millis)))
+    }
 }
 
 /// Catches and logs a panic of its task: the task is the unit of failure. A second task that waits for the first

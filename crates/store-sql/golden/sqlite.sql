@@ -26,8 +26,6 @@ CREATE INDEX pubsub_node_service ON pubsub_node (service, node);
 
 CREATE INDEX pubsub_special_entity ON pubsub_special (entity, node);
 
-CREATE INDEX pubsub_subscriber_entity ON pubsub_subscriber (subscriber, node);
-
 CREATE INDEX room_creator ON room (creator);
 
 CREATE INDEX room_listed ON room (service, public, room);
@@ -128,6 +126,10 @@ CREATE TABLE pubsub_node (
     UNIQUE (service, name)
 ) STRICT;
 
+CREATE TABLE pubsub_removed (
+    node INTEGER PRIMARY KEY
+) STRICT;
+
 CREATE TABLE pubsub_special (
     node   INTEGER NOT NULL,
     subid  BLOB NOT NULL,
@@ -135,12 +137,6 @@ CREATE TABLE pubsub_special (
     entity INTEGER NOT NULL,
     state  BLOB NOT NULL,
     PRIMARY KEY (node, subid)
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE pubsub_subscriber (
-    node       INTEGER NOT NULL,
-    subscriber INTEGER NOT NULL,
-    PRIMARY KEY (node, subscriber)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE room (

@@ -33,6 +33,7 @@ mod options;
 mod plan_tests;
 mod pool_keeper;
 mod roster_label;
+mod subscription_cleaner;
 mod tables;
 #[cfg(test)]
 mod test_spawner;
@@ -54,6 +55,7 @@ use location::Location;
 use login_batcher::LoginBatcher;
 use pool_keeper::PoolKeeper;
 use store::{StoreError, StoreErrorKind, StoreFuture, Stores};
+use subscription_cleaner::SubscriptionCleaner;
 use tokio::sync::Semaphore;
 use writer::{ReadFn, TransactionWriter};
 
@@ -128,6 +130,7 @@ pub struct SqlStores {
     pool_keeper: Option<PoolKeeper>,
     writer: Arc<TransactionWriter>,
     last_seen_writer: LastSeenWriter,
+    subscription_cleaner: SubscriptionCleaner,
     login_batcher: LoginBatcher,
     /// Permits for reading large rosters.
     large_roster_permits: Semaphore,
@@ -174,6 +177,7 @@ impl SqlStores {
             StoreErrorKind::Setup if error.message().starts_with(&shown) => error,
             _ => about(error),
         })?;
+        let has_removed = tables::pubsub::has_removed(&mut conn).await.map_err(about)?;
         drop(conn);
         let pools = [writing, reading, logins];
         let pool_keeper = match location.path() {
@@ -189,7 +193,12 @@ impl SqlStores {
             options,
             location.writers(options),
         ));
+        let subscription_cleaner = SubscriptionCleaner::start(writer.clone(), spawner);
+        if has_removed {
+            subscription_cleaner.wake();
+        }
         Ok(Arc::new(SqlStores {
+            subscription_cleaner,
             last_seen_writer: LastSeenWriter::start(
                 writer.clone(),
                 spawner,
@@ -257,6 +266,7 @@ impl SqlStores {
         let [_, reading, logins] = &self.pools;
         reading.stop_waiting();
         logins.stop_waiting();
+        self.subscription_cleaner.close();
         self.last_seen_writer.close().await;
         self.writer.close().await;
         self.login_batcher.close().await;

@@ -63,6 +63,7 @@ pub mod last_seen;
 pub mod lease;
 pub mod logins;
 pub mod memory;
+pub mod node_subscribers;
 pub mod number_chunk;
 pub mod observed;
 pub mod offline;
@@ -72,7 +73,6 @@ pub mod rooms;
 pub mod roster;
 pub mod separate_auth;
 pub mod server_kv;
-pub mod subscriber_cache;
 pub mod subscription_bulk;
 pub mod subscription_sets;
 pub mod tokens;
@@ -90,6 +90,7 @@ pub use blocklists::{BlocklistChange, BlocklistOutcome, Blocklists, Unblock};
 pub use error::{StoreError, StoreErrorKind};
 pub use last_seen::{LastActivity, LastSeen};
 pub use logins::{AccountSecrets, Login, LoginAttempt, Logins, ProofFn};
+pub use node_subscribers::NodeSubscribers;
 pub use offline::{AppendOutcome, Offline, OfflineMessage, Quota, QuotaUsage, StoredMessage};
 pub use page::{Page, Paged};
 pub use pubsub::{
@@ -102,7 +103,7 @@ pub use roster::{
     RosterUpdateFn, RosterUpdateOutcome, Subscription,
 };
 pub use server_kv::ServerKv;
-pub use subscription_sets::{NodeNumber, SubscriptionSets, SubscriptionSide};
+pub use subscription_sets::{NodeNumber, SubscriptionChange, SubscriptionSets, SubscriptionSide};
 pub use tokens::{LoginTokens, TokensUpdateFn, TokensUpdateOutcome};
 pub use user_search::{FoundUser, SearchPageRequest, Seek, UserQuery, UserSearch, UserSearchPage};
 pub use vcards::{PhotoHash, SearchableProfile, Vcards};

@@ -12,7 +12,7 @@
 
 use jid::{Jid, JidRef};
 
-use crate::StoreFuture;
+use crate::{AddressId, StoreFuture};
 
 /// Count of nodes at which counting ends.
 pub const MAX_NODE_COUNT: u64 = 10_000;
@@ -146,6 +146,10 @@ storage_need! {
 
         /// The same, other nodes included.
         fn list_all(&self, service: JidRef<'_>, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<ListedPubSubNode>>;
+
+        /// All nodes of several services, each with the number of its service's address, in no particular order. For accounts,
+        /// which have few nodes.
+        fn of_services(&self, services: Vec<AddressId>) -> StoreFuture<'_, Vec<(AddressId, Jid)>>;
 
         /// Number of listed nodes of a service, at most [`MAX_NODE_COUNT`].
         fn count(&self, service: JidRef<'_>) -> StoreFuture<'_, u64>;

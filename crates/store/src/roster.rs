@@ -265,6 +265,14 @@ impl RosterUpdateOutcome {
         bytes(&self.after).saturating_sub(bytes(&self.before))
     }
 
+    /// Whether the contact has requested a subscription with this change.
+    pub fn is_new_request(&self) -> bool {
+        let is_pending = |item: &Option<RosterItem>| {
+            item.as_ref().is_some_and(|item| item.subscription.contains(Subscription::PENDING_IN))
+        };
+        is_pending(&self.after) && !is_pending(&self.before)
+    }
+
     /// The contact to whose presence the owner is not subscribed any more.
     pub fn ended_subscription(&self) -> Option<AddressId> {
         let is_subscribed = |item: &&RosterItem| item.subscription.contains(Subscription::TO);

@@ -1,6 +1,9 @@
 //! Plain subscriptions of PubSub nodes (XEP-0060) as two kinds of sets of numbers: the subscribers of each node, and the nodes of
 //! each subscriber.
 //!
+//! The subscriptions of a [node that is stored](crate::pubsub) have its number. Its changes are stored either together with others of
+//! the node, or here, which costs less.
+//!
 //! A subscriber is the number of a bare address in the dictionary ([`crate::address_dictionary`]); a node has a number that
 //! its owner assigns and never uses again. Both kinds of sets are stored in chunks ([`crate::number_chunk`]), so that a billion
 //! subscriptions take a few gigabytes, and a page of either costs what it returns.
@@ -14,12 +17,23 @@
 use crate::number_chunk::NumberChunk;
 use crate::{AddressId, StoreError, StoreErrorKind, StoreFuture};
 
-/// Pairs of one call of [`SubscriptionSets::add_many`], at most.
+/// Subscriptions of one call of [`SubscriptionSets::add_many`] or [`SubscriptionSets::change_many`], at most.
 pub const MAX_PAIRS: usize = 10_000;
 
 /// Number of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeNumber(pub u32);
+
+/// A change of one subscription.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SubscriptionChange {
+    /// The node.
+    pub node: NodeNumber,
+    /// The subscriber.
+    pub subscriber: AddressId,
+    /// Whether it is added or removed.
+    pub is_added: bool,
+}
 
 /// Which of the two kinds of sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +86,7 @@ pub fn check_pairs(pairs: usize) -> Result<(), StoreError> {
     if pairs <= MAX_PAIRS {
         return Ok(());
     }
-    let message = format!("at most {MAX_PAIRS} subscriptions can be added by one call");
+    let message = format!("at most {MAX_PAIRS} subscriptions can be changed by one call");
     Err(StoreError::new(StoreErrorKind::TooLarge, message))
 }
 
@@ -89,6 +103,10 @@ storage_need! {
 
         /// Adds all these subscriptions, at most [`MAX_PAIRS`], or none; returns how many there were not before.
         fn add_many(&self, pairs: Vec<(NodeNumber, AddressId)>) -> StoreFuture<'_, u64>;
+
+        /// Adds or removes all these subscriptions in their order, at most [`MAX_PAIRS`], or none; returns how many changes had an effect.
+        /// They are durable, and written together with those of other callers.
+        fn change_many(&self, changes: Vec<SubscriptionChange>) -> StoreFuture<'_, u64>;
 
         /// Whether there is a subscription.
         fn contains(&self, node: NodeNumber, subscriber: AddressId) -> StoreFuture<'_, bool>;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use jid::{Jid, JidRef};
 use stanza::{Head, StanzaCondition, StanzaError};
 
-use super::{Continuation, ResumedChain, RoutingWork};
+use super::{Continuation, ResumedChain, RoutingWork, StanzaOrigin};
 use crate::effect::Effects;
 use crate::host::Host;
 use crate::iq::{IqAnswer, IqFlow, IqRequest, IqTarget};
 use crate::node::Node;
+use crate::provided::OwnedAccountRequests;
 use crate::service::Service;
-use crate::session::{Session, ToRewrite};
+use crate::session::{Session, ToRewrite, flags};
 use crate::shared_stanza::SharedStanza;
 
 /// Destination of a deferred response.
@@ -58,6 +59,9 @@ impl Node {
     /// Finds the handler and runs it.
     pub(crate) fn dispatch_iq(self: &Arc<Self>, request: &RoutedIq<'_>, work: &mut RoutingWork) {
         let RoutedIq { host, service, target, session, from, to, head, bytes } = *request;
+        if self.forward_to_owner_of_account(request, work) {
+            return;
+        }
         let table = service.map_or(&host.iq, |service| &service.iq);
         let flow = match table.find(target, head, bytes) {
             None => {
@@ -115,6 +119,49 @@ impl Node {
                 }));
             }
         }
+    }
+
+    /// Passes a request that concerns what an account owns on to the node of the cluster that owns it; false if that is this one.
+    fn forward_to_owner_of_account(self: &Arc<Self>, request: &RoutedIq<'_>, work: &mut RoutingWork) -> bool {
+        // What another node has passed on is answered here, also if this one sees another owner.
+        let Some(peers) = self.peers().filter(|_| work.origin != StanzaOrigin::Peer) else { return false };
+        if !matches!(request.target, IqTarget::OwnAccount | IqTarget::Account) {
+            return false;
+        }
+        let owned = request.host.extensions.get::<OwnedAccountRequests>();
+        if !owned.is_some_and(|owned| (owned.0)(request.head, request.bytes)) {
+            return false;
+        }
+        // Anonymous users are known on the node of their session only, and own nothing.
+        if request.session.is_some_and(|session| session.flags.has(flags::EPHEMERAL)) {
+            return false;
+        }
+        let account = request.to.unwrap_or(request.from).bare();
+        let stanza = SharedStanza::parse(request.bytes).and_then(|stanza| match request.to {
+            Some(_) => Some(stanza),
+            None => stanza.with_to(Some(account)),
+        });
+        let hash = self.routing_table.hash(account);
+        stanza.is_some_and(|stanza| peers.forward_service_stanza(self, &stanza, account, hash, work))
+    }
+
+    /// Answers a request to an account that another node has passed on, since this one owns what it concerns.
+    pub fn answer_for_account(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        stanza: &SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        work: &mut RoutingWork,
+    ) {
+        if !stanza.kind().is_request() || to.resource().is_some() {
+            return;
+        }
+        let target = if from.bare() == to { IqTarget::OwnAccount } else { IqTarget::Account };
+        let (head, bytes) = (stanza.head(), stanza.bytes());
+        let request =
+            RoutedIq { host, service: None, target, session: None, from, to: Some(to), head, bytes };
+        self.dispatch_iq(&request, work);
     }
 
     fn apply_iq_answer(self: &Arc<Self>, request: &RoutedIq<'_>, answer: IqAnswer, work: &mut RoutingWork) {

@@ -8,12 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::Poll;
 
 use base::spawn::{BoxFuture, yield_now};
 use cluster::{Envelope, EnvelopeKind, NodeId, Recipient};
-use jid::{Jid, JidRef};
+use jid::JidRef;
 use outbox::QUEUE_FULL_CONDITION;
 use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
@@ -21,7 +22,7 @@ use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 use super::lanes::{CompletionShare, LaneCompletion, LaneStage, LaneStanza};
 use super::local::{address_form, is_stored_offline};
 use super::peer_routing::{address_number, envelope_class};
-use super::rules::{self, DeliveryAction, ResourceSummary};
+use super::rules::{self, AddressForm, DeliveryAction, ResourceSummary};
 use super::{Continuation, ResumedChain, RoutingWork, build_error_reply};
 use crate::account::Account;
 use crate::domains::{Domain, DomainTable};
@@ -29,7 +30,7 @@ use crate::effect::{Effect, Effects};
 use crate::hooks::InterestProbe;
 use crate::host::Host;
 use crate::metrics::{RouteOutcome, StanzaSource};
-use crate::multicast::{Multicast, UndeliveredRecipient};
+use crate::multicast::{Multicast, RecipientList, UndeliveredRecipient};
 use crate::node::Node;
 use crate::receipt::{AttachedReceipt, ReceiptIssuer, Receipts};
 use crate::session::{QueuedStanza, Session, ToRewrite};
@@ -40,6 +41,8 @@ pub const MULTICAST: EnvelopeKind = EnvelopeKind::Engine(7);
 
 /// Recipients that are handled before the task yields: about 0.2 ms of work.
 pub(super) const CHUNK: usize = 256;
+/// Multicasts that are performed together: so many that their recipients' queues stay short.
+pub(super) const MAX_GROUP: usize = 64;
 /// Recipients of an envelope, which the receiver handles without yielding.
 const ENVELOPE_RECIPIENTS: usize = 2_048;
 
@@ -77,42 +80,53 @@ impl LaneCompletion for MulticastReceipt {
     }
 }
 
+/// Multicasts to the same recipients, each of which gets all stanzas before the next recipient does: one wake-up of its connection and
+/// one write.
 struct MulticastRun {
-    multicast: Multicast,
+    recipients: RecipientList,
+    /// In order.
+    multicasts: SmallVec<[Multicast; 1]>,
     /// Position of the next recipient.
     next: usize,
-    /// Positions of recipients that are routed a copy.
-    copies: Vec<usize>,
+    /// Recipients that are routed copies.
+    copies: Vec<RoutedCopy>,
     /// Positions of recipients by the node that is their home.
     by_node: BTreeMap<NodeId, Vec<usize>>,
-    undelivered: Vec<UndeliveredRecipient>,
-    /// Share of the receipt, if it has one.
-    completion: Option<Box<CompletionShare>>,
+    undelivered: Vec<(usize, UndeliveredRecipient)>,
+    /// Shares of the receipts of multicasts, by their positions.
+    completions: SmallVec<[Option<Box<CompletionShare>>; 1]>,
+}
+
+/// Positions of a recipient and a multicast.
+#[derive(Clone, Copy)]
+struct RoutedCopy {
+    recipient: usize,
+    multicast: usize,
 }
 
 impl MulticastRun {
-    fn new(mut multicast: Multicast) -> MulticastRun {
+    fn new(mut multicasts: SmallVec<[Multicast; 1]>) -> MulticastRun {
+        let recipients = multicasts.first().map(|first| first.recipients.clone()).unwrap_or_default();
         let (copies, undelivered) = (Vec::new(), Vec::new());
-        let receipt = multicast.receipt.take();
-        let completion =
-            receipt.map(|receipt| Box::new(CompletionShare::new(Box::new(MulticastReceipt(receipt)))));
-        MulticastRun { multicast, next: 0, copies, by_node: BTreeMap::new(), undelivered, completion }
+        let completion = |multicast: &mut Multicast| {
+            let receipt = MulticastReceipt(multicast.receipt.take()?);
+            Some(Box::new(CompletionShare::new(Box::new(receipt))))
+        };
+        let completions = multicasts.iter_mut().map(completion).collect();
+        let by_node = BTreeMap::new();
+        MulticastRun { recipients, multicasts, next: 0, copies, by_node, undelivered, completions }
     }
 
     /// Handles the next recipients.
     fn step(&mut self, node: &Arc<Node>) -> MulticastStep {
-        let recipients = self.multicast.recipients.clone();
-        let end = recipients.len().min(self.next + CHUNK);
+        let recipients = self.recipients.clone();
+        let chunk = (CHUNK / self.multicasts.len().max(1)).max(1);
+        let end = recipients.len().min(self.next + chunk);
         if self.next < end {
             let domains = node.domains();
             while self.next < end {
-                let to = &recipients[self.next];
-                match self.home_or_deliver(node, &domains, to) {
-                    LocalOutcome::Done => {}
-                    LocalOutcome::NeedsCopy => self.copies.push(self.next),
-                    LocalOutcome::Undelivered(condition) => {
-                        self.undelivered.push(UndeliveredRecipient { to: to.clone(), condition });
-                    }
+                if let Some(to) = recipients.get(self.next) {
+                    self.send_or_collect(node, &domains, to);
                 }
                 self.next += 1;
             }
@@ -130,44 +144,69 @@ impl MulticastRun {
         }
     }
 
-    fn home_or_deliver(&mut self, node: &Arc<Node>, domains: &DomainTable, to: &Jid) -> LocalOutcome {
-        let to = to.as_ref();
+    /// Sends all stanzas to the next recipient, or puts it into the lists of what remains to be done.
+    fn send_or_collect(&mut self, node: &Arc<Node>, domains: &DomainTable, to: JidRef<'_>) {
+        let all = 0..self.multicasts.len();
+        let (host, account) = match self.home_of(node, domains, to) {
+            RecipientHome::Here(host, account) => (host, account),
+            RecipientHome::Node(home) => return self.by_node.entry(home).or_default().push(self.next),
+            RecipientHome::Unknown => return self.collect_copies(all),
+        };
+        for multicast in all.clone() {
+            let stanza = &self.multicasts[multicast].stanza;
+            match node.deliver_multicast(host, account.as_ref(), stanza, to) {
+                LocalOutcome::Done => {}
+                // Later stanzas must not overtake it.
+                LocalOutcome::NeedsCopy => return self.collect_copies(multicast..all.end),
+                LocalOutcome::Undelivered(condition) => {
+                    self.undelivered.push((multicast, UndeliveredRecipient { to: to.to_jid(), condition }));
+                }
+            }
+        }
+    }
+
+    fn collect_copies(&mut self, multicasts: Range<usize>) {
+        let recipient = self.next;
+        self.copies.extend(multicasts.map(|multicast| RoutedCopy { recipient, multicast }));
+    }
+
+    fn home_of<'a>(&self, node: &Arc<Node>, domains: &'a DomainTable, to: JidRef<'_>) -> RecipientHome<'a> {
         let host = match domains.find(to.domain()) {
             Domain::Accounts(host) if to.local().is_some() => host,
-            _ => return LocalOutcome::NeedsCopy,
+            _ => return RecipientHome::Unknown,
         };
         let hash = node.routing_table.hash(to);
         if node.has_lane(hash) {
-            return LocalOutcome::NeedsCopy;
+            return RecipientHome::Unknown;
         }
         let account = node.routing_table.find_with_hash(hash, to);
         if !node.is_single() {
             let location = node.cluster.locate(hash, account.as_deref().and_then(address_number));
             let own = node.cluster.node();
             if let Some(home) = location.home(own).filter(|home| *home != own) {
-                self.by_node.entry(home).or_default().push(self.next);
-                return LocalOutcome::Done;
+                return RecipientHome::Node(home);
             }
             if location.other_nodes(own).next().is_some() {
-                return LocalOutcome::NeedsCopy;
+                return RecipientHome::Unknown;
             }
         }
-        node.deliver_multicast(host, account.as_ref(), &self.multicast.stanza, to)
+        RecipientHome::Here(host, account)
     }
 
     /// Routes copies in the lanes of their recipients until one is full.
     fn route_copies(&mut self, node: &Arc<Node>) -> Option<BoxFuture<'static, ()>> {
         let mut copies = std::mem::take(&mut self.copies).into_iter();
-        for position in copies.by_ref() {
-            let to = &self.multicast.recipients[position];
-            let Some(stanza) = self.multicast.stanza.with_to(Some(to.as_ref())) else { continue };
-            let share = self.completion.as_ref().map(|completion| completion.share());
+        for copy in copies.by_ref() {
+            let Some(to) = self.recipients.get(copy.recipient) else { continue };
+            let Multicast { stanza, from, .. } = &self.multicasts[copy.multicast];
+            let Some(stanza) = stanza.with_to(Some(to)) else { continue };
+            let completion = self.completions[copy.multicast].as_ref();
             let stanza = LaneStanza {
                 stanza,
-                from: self.multicast.from.clone(),
-                to: to.clone(),
+                from: from.clone(),
+                to: to.to_jid(),
                 stage: LaneStage::Unrouted,
-                completion: share.map(|share| Box::new(share) as Box<dyn LaneCompletion>),
+                completion: completion.map(|one| Box::new(one.share()) as Box<dyn LaneCompletion>),
             };
             if let Some(wait) = node.enter_lane(StanzaSource::Multicast, stanza) {
                 self.copies = copies.collect();
@@ -177,81 +216,125 @@ impl MulticastRun {
         None
     }
 
-    /// Sends one envelope to each node; recipients of a node that takes none are routed copies.
+    /// Sends one envelope for each stanza to each node; recipients of a node that takes none are routed copies.
     fn send_envelopes(&mut self, node: &Arc<Node>) {
-        let Multicast { stanza, recipients, .. } = &self.multicast;
-        let class = envelope_class(stanza);
-        let bytes: Arc<[u8]> = stanza.bytes().into();
-        let mut receipts = Receipts::default();
-        for (home, positions) in std::mem::take(&mut self.by_node) {
-            for part in positions.chunks(ENVELOPE_RECIPIENTS) {
-                let to = part.iter().map(|position| Recipient::Address(recipients[*position].clone()));
-                let own = node.cluster.node();
-                let envelope = Envelope::new(MULTICAST, class, own, to.collect(), bytes.clone());
-                let sent = match self.completion {
-                    None => node.cluster.deliver(home, envelope).is_ok(),
-                    Some(_) => match node.peer_routing().send_with_receipt(node, home, envelope) {
-                        Ok(receipt) => {
-                            let attached = |receipt| AttachedReceipt { stanza: stanza.clone(), receipt };
-                            receipts.0.extend(receipt.map(attached));
-                            true
+        let by_node = std::mem::take(&mut self.by_node);
+        if by_node.is_empty() {
+            return;
+        }
+        for (multicast, Multicast { stanza, .. }) in self.multicasts.iter().enumerate() {
+            let class = envelope_class(stanza);
+            let bytes: Arc<[u8]> = stanza.bytes().into();
+            let completion = self.completions[multicast].as_ref();
+            let mut receipts = Receipts::default();
+            for (home, positions) in &by_node {
+                for part in positions.chunks(ENVELOPE_RECIPIENTS) {
+                    let address = |position: &usize| {
+                        self.recipients.get(*position).map(|to| Recipient::Address(to.to_jid()))
+                    };
+                    let to = part.iter().filter_map(address).collect();
+                    let envelope = Envelope::new(MULTICAST, class, node.cluster.node(), to, bytes.clone());
+                    let is_sent = match completion {
+                        None => node.cluster.deliver(*home, envelope).is_ok(),
+                        Some(_) => {
+                            let sent = node.peer_routing().send_with_receipt(node, *home, envelope);
+                            let is_sent = sent.is_ok();
+                            let receipt = sent.ok().flatten();
+                            let attach = |receipt| AttachedReceipt { stanza: stanza.clone(), receipt };
+                            receipts.0.extend(receipt.map(attach));
+                            is_sent
                         }
-                        Err(_) => false,
-                    },
-                };
-                if sent {
-                    node.metrics.routed(stanza.kind(), RouteOutcome::Node);
-                } else {
-                    self.copies.extend(part);
+                    };
+                    if is_sent {
+                        node.metrics.routed(stanza.kind(), RouteOutcome::Node);
+                    } else {
+                        let copy = |recipient: &usize| RoutedCopy { recipient: *recipient, multicast };
+                        self.copies.extend(part.iter().map(copy));
+                    }
                 }
             }
-        }
-        if let Some(completion) = self.completion.as_ref().filter(|_| !receipts.is_empty()) {
-            let share = Box::new(completion.share());
-            let acknowledged = async move {
-                let mut is_safe = true;
-                poll_fn(|cx| match receipts.poll(cx, &mut |_| is_safe = false) {
-                    true => Poll::Ready(()),
-                    false => Poll::Pending,
-                })
-                .await;
-                if is_safe {
-                    share.complete();
-                }
-            };
-            node.spawner.spawn("multicast", Box::pin(acknowledged));
+            if let Some(completion) = completion {
+                complete_after(node, completion, receipts);
+            }
         }
     }
 
-    /// The effects after all recipients: reports to the sender.
+    /// The effects after all recipients: reports to the senders.
     fn finish(mut self, node: &Arc<Node>) -> Effects {
-        if let Some(completion) = self.completion.take() {
+        let mut effects = Effects::default();
+        for completion in self.completions.drain(..).flatten() {
             completion.complete();
         }
-        let Multicast { stanza, from, on_undelivered, .. } = self.multicast;
         if self.undelivered.is_empty() {
-            return Effects::default();
+            return effects;
         }
-        if let Some(handler) = on_undelivered {
-            return handler.handle(node, self.undelivered);
+        for (position, Multicast { stanza, from, on_undelivered, .. }) in
+            self.multicasts.into_iter().enumerate()
+        {
+            let of_this = self.undelivered.iter().filter(|(multicast, _)| *multicast == position);
+            let mut undelivered = of_this.map(|(_, recipient)| recipient.clone()).peekable();
+            match on_undelivered {
+                _ if undelivered.peek().is_none() => {}
+                Some(handler) => effects.0.extend(handler.handle(node, undelivered.collect()).0),
+                None => effects.0.extend(undelivered.filter_map(|UndeliveredRecipient { to, condition }| {
+                    node.undelivered_report(&stanza, from.as_ref(), to.as_ref(), condition)
+                })),
+            }
         }
-        let errors = self.undelivered.into_iter().filter_map(|UndeliveredRecipient { to, condition }| {
-            node.undelivered_report(&stanza, from.as_ref(), to.as_ref(), condition)
-        });
-        Effects(errors.collect())
+        effects
     }
 }
 
-impl Node {
-    /// Sends a multicast. What must run after its first recipients is deferred work.
-    pub(super) fn multicast(self: &Arc<Self>, multicast: Multicast, work: &mut RoutingWork) {
-        if multicast.stanza.class() == QueueClass::Message {
-            multicast.stanza.mark_multicast();
+/// Keeps a share of a receipt until these receipts of other nodes have an outcome.
+fn complete_after(node: &Arc<Node>, completion: &CompletionShare, mut receipts: Receipts) {
+    if receipts.is_empty() {
+        return;
+    }
+    let share = Box::new(completion.share());
+    let acknowledged = async move {
+        let mut is_safe = true;
+        poll_fn(|cx| match receipts.poll(cx, &mut |_| is_safe = false) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+        if is_safe {
+            share.complete();
         }
-        let mut run = MulticastRun::new(multicast);
+    };
+    node.spawner.spawn("multicast", Box::pin(acknowledged));
+}
+
+/// Where a recipient receives a multicast.
+enum RecipientHome<'a> {
+    /// Only on this node.
+    Here(&'a Arc<Host>, Option<Arc<Account>>),
+    /// On one other node.
+    Node(NodeId),
+    /// Its copy must be routed.
+    Unknown,
+}
+
+impl Node {
+    /// Sends multicasts to the same recipients. What must run after the first of them is deferred work.
+    pub(super) fn multicast(self: &Arc<Self>, multicasts: SmallVec<[Multicast; 1]>, work: &mut RoutingWork) {
+        for Multicast { stanza, .. } in &multicasts {
+            if stanza.class() == QueueClass::Message {
+                stanza.mark_multicast();
+            }
+        }
+        let is_full = multicasts.len() >= MAX_GROUP && !work.origin.is_in_lane();
+        let mut run = MulticastRun::new(multicasts);
         let first = run.step(self);
         if let MulticastStep::Done = first {
             work.effects.0.extend(run.finish(self).0);
+            if is_full {
+                // Before more follow, the connections write what they have: a newcomer to a room receives everybody's presence.
+                work.pending.push(Box::pin(async {
+                    yield_now().await;
+                    ResumedChain { effects: Effects::default(), continuation: Continuation::Nothing }
+                }));
+            }
             return;
         }
         let node = self.clone();
@@ -287,6 +370,9 @@ impl Node {
         let probe = InterestProbe::of(stanza.head(), account.map_or(0, |account| account.flags.get()));
         if host.hooks.incoming.wants(&probe) || host.hooks.delivered.wants(&probe) {
             return LocalOutcome::NeedsCopy;
+        }
+        if let Some(outcome) = self.deliver_to_resource(host, account, stanza, to) {
+            return outcome;
         }
         let mut known = ResourceSummary::default();
         let mut sessions: SmallVec<[Arc<Session>; 1]> = SmallVec::new();
@@ -344,6 +430,34 @@ impl Node {
         } else {
             LocalOutcome::NeedsCopy
         }
+    }
+
+    /// The short way of [`Node::deliver_multicast`] for most copies of a room: to a resource that is connected, of a stanza that is
+    /// never stored. `None` if it is not one of them.
+    fn deliver_to_resource(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        account: Option<&Arc<Account>>,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+    ) -> Option<LocalOutcome> {
+        let (kind, resource) = (stanza.kind(), to.resource()?);
+        let known = ResourceSummary { exact_match: true, ..ResourceSummary::default() };
+        if is_stored_offline(kind) || rules::decide(kind, AddressForm::Full, known) != DeliveryAction::Exact {
+            return None;
+        }
+        let session = account?
+            .with(|state| state.sessions.iter().find(|session| session.resource() == resource).cloned())?;
+        self.metrics.routed(kind, RouteOutcome::Local);
+        let item = QueuedStanza::new(stanza.clone(), ToRewrite::Full);
+        Some(match self.push_item_with_host(host, &session, item, false) {
+            Ok(_) => LocalOutcome::Done,
+            Err(_) if stanza.class() != QueueClass::Message => LocalOutcome::Done,
+            Err(_) if kind == StanzaKind::Message(MessageType::Headline) => {
+                LocalOutcome::Undelivered(QUEUE_FULL_CONDITION)
+            }
+            Err(_) => LocalOutcome::NeedsCopy,
+        })
     }
 
     /// The error for the sender of a multicast.

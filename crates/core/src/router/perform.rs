@@ -4,14 +4,31 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use jid::Jid;
+use smallvec::{SmallVec, smallvec};
 
 use super::lanes::{LaneStage, LaneStanza};
+use super::multicast::MAX_GROUP;
 use super::push::PushSelection;
 use super::{Continuation, LifecycleEvent, ResumedChain, RoutingOutcome, RoutingWork, StanzaOrigin};
 use crate::effect::{Effect, Effects};
 use crate::hooks::Flow;
+use crate::multicast::Multicast;
 use crate::node::Node;
 use crate::session::ToRewrite;
+
+/// A multicast with those that follow it to the same list of recipients.
+fn same_recipients(first: Multicast, effects: &mut std::vec::IntoIter<Effect>) -> SmallVec<[Multicast; 1]> {
+    let recipients = first.recipients.clone();
+    let mut group = smallvec![first];
+    while group.len() < MAX_GROUP
+        && let Some(Effect::Multicast(next)) = effects.as_slice().first()
+        && next.recipients.is_same(&recipients)
+        && let Some(Effect::Multicast(next)) = effects.next()
+    {
+        group.push(*next);
+    }
+    group
+}
 
 impl Node {
     /// Performs all effects; deferred work is returned as one future.
@@ -72,7 +89,13 @@ impl Node {
                     Effect::Route { .. } | Effect::RouteInLane { .. } | Effect::Multicast(_)
                 );
                 let waiting = work.pending.len();
-                self.perform_one(effect, work);
+                match effect {
+                    Effect::Multicast(first) => {
+                        let group = same_recipients(*first, &mut effects);
+                        self.multicast(group, work);
+                    }
+                    effect => self.perform_one(effect, work),
+                }
                 if routed && work.pending.len() > waiting && effects.len() > 0 {
                     work.pending
                         .push(ResumedChain::after_pending(Effects(effects.collect()), Continuation::Nothing));
@@ -99,7 +122,7 @@ impl Node {
                     }));
                 }
             }
-            Effect::Multicast(multicast) => self.multicast(*multicast, work),
+            Effect::Multicast(multicast) => self.multicast(smallvec![*multicast], work),
             Effect::PushToInterested(account, stanza) => {
                 let flags = crate::session::flags::INTERESTED;
                 let selection = PushSelection { flags, available: false, to: ToRewrite::Full };

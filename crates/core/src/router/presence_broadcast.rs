@@ -76,7 +76,7 @@ impl Node {
                     let blocked = account.blocked();
                     let visible =
                         |jid: &Jid| !blocked.as_ref().is_some_and(|list| list.matches(jid.as_ref()));
-                    let to = found.into_iter().map(|(_, jid)| jid).filter(visible).collect();
+                    let to: Arc<[Jid]> = found.into_iter().map(|(_, jid)| jid).filter(visible).collect();
                     effects.multicast(Multicast::new(stanza, from, to));
                 }
                 (Err(error), _) => {

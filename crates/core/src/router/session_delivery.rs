@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cluster::NodeId;
 use jid::JidRef;
-use outbox::{QUEUE_FULL_CONDITION, is_iq_response};
+use outbox::{QUEUE_FULL_CONDITION, RefusedPush, is_iq_response};
 use smallvec::SmallVec;
 use stanza::{StanzaCondition, StanzaError, StanzaKind};
 
@@ -339,18 +339,18 @@ impl Node {
         };
         let class = item.stanza.class();
         let item = self.mark_unsubscribed(session, item);
-        match session.outbox.push_accounted(item.clone(), urgency, &room) {
-            PushOutcome::Queued => {}
-            PushOutcome::StartedDelay(token) => {
+        match session.outbox.push_or_return(item, urgency, &room) {
+            Ok(PushOutcome::StartedDelay(token)) => {
                 self.presence_batcher.schedule(&session.outbox, token, self.clock.now())
             }
-            PushOutcome::DroppedOlder(count) => {
+            Ok(PushOutcome::DroppedOlder(count)) => {
                 let reason = if class == QueueClass::Control { "unsolicited" } else { "queue-full" };
                 let class = class.as_str();
                 self.metrics.stanzas_dropped.add([class, reason], u64::from(count));
                 self.metrics.session_queue_full.inc([class]);
             }
-            PushOutcome::LimitReached(full) => {
+            Ok(_) => {}
+            Err(RefusedPush { item, outcome: PushOutcome::LimitReached(full) }) => {
                 let name = class.as_str();
                 self.metrics.session_queue_full.inc([name]);
                 self.metrics.stanzas_refused.inc([name, full.as_str()]);
@@ -364,7 +364,7 @@ impl Node {
                 self.metrics.stanzas_dropped.inc([name, reason]);
                 return Ok(AcceptedPush::Queued);
             }
-            PushOutcome::Closed => return Err(RejectedPush { item, full: false }),
+            Err(RefusedPush { item, .. }) => return Err(RejectedPush { item, full: false }),
         }
         self.metrics.stanza_out(kind);
         host.domain_counters.stanza_out(kind);

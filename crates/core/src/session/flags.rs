@@ -36,6 +36,8 @@ pub const PHOTO_ADDED: u64 = 1 << 10;
 pub const BATCHES_PRESENCE: u64 = 1 << 11;
 /// Handlers of an event of the session run or wait (see `router/events.rs`); changed under the lock of the session's state.
 pub const EVENT_RUNNING: u64 = 1 << 12;
+/// The last items of nodes in which the client is interested were sent since the resource became available (XEP-0163).
+pub const LAST_ITEMS_SENT: u64 = 1 << 13;
 /// Of an account: one of its sessions has [`CARBONS`].
 pub const ACCOUNT_CARBONS: u64 = 1 << 32;
 /// Of an account: its blocklist is not empty.
@@ -43,7 +45,7 @@ pub const ACCOUNT_BLOCKS: u64 = 1 << 33;
 /// Of an account: it has a photo.
 pub const ACCOUNT_PHOTO: u64 = 1 << 34;
 /// Bits that mean *since the resource became available*: cleared when it becomes unavailable.
-pub const SINCE_AVAILABLE: u64 = OFFLINE_FETCHED | REQUESTS_SHOWN;
+pub const SINCE_AVAILABLE: u64 = OFFLINE_FETCHED | REQUESTS_SHOWN | LAST_ITEMS_SENT;
 
 /// Bits of an account: the upper half of the same 64, in four bytes.
 #[derive(Debug, Default)]

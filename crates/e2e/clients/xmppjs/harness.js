@@ -75,7 +75,16 @@ const ROSTER = "jabber:iq:roster";
 
 // xmpp.js 0.14.0 takes the answers to its requests away before its stream management counts them, acknowledges too little
 // and so gets the last stanzas once more after a resumption, from any server. Here they count.
+// It also notes a sent stanza only when its write is done, and fails at an acknowledgement that is quicker. Here it notes it
+// when the write begins.
 export function counting(xmpp) {
+  xmpp.send = async (element) => {
+    if (!scheme) element.attrs.xmlns ??= xmpp.NS;
+    element.parent = xmpp.root;
+    const written = xmpp.write(element.toString());
+    xmpp.emit("send", element);
+    await written;
+  };
   xmpp.prependListener("element", (stanza) => {
     const answer = stanza.is("iq") && ["result", "error"].includes(stanza.attrs.type);
     if (answer && xmpp.iqCaller.handlers.has(stanza.attrs.id)) xmpp.streamManagement.inbound += 1;

@@ -216,7 +216,7 @@ fn check_order(world: &World) -> Vec<InvariantViolation> {
         world.messages.iter().enumerate().map(|(at, message)| (message.id.as_str(), at)).collect();
     let mut found = Vec::new();
     for client in &world.clients {
-        let mut last: BTreeMap<(usize, &str), usize> = BTreeMap::new();
+        let mut last: BTreeMap<(usize, &str, bool), usize> = BTreeMap::new();
         for received in &client.received {
             let Some(at) = places.get(received.id.as_str()).copied() else { continue };
             let message = &world.messages[at];
@@ -226,7 +226,7 @@ fn check_order(world: &World) -> Vec<InvariantViolation> {
             let unread = received.delayed && others.clone().any(|other| other.was_slow);
             let rerouted = unread || message.to.contains('/') && message.to != client.address;
             let to = if client.was_negative || rerouted { message.to.as_str() } else { "" };
-            let before = last.insert((message.sender, to), at);
+            let before = last.insert((message.sender, to, rerouted), at);
             if before.is_some_and(|before| before > at) {
                 let text = format!("{} received {} after a later one", client.address, message.id);
                 found.push(violation(Invariant::PairOrder, text));

@@ -5,9 +5,23 @@ use std::time::{Duration, Instant};
 
 use crate::managed_client::ManagedClient;
 
-/// A message whose sender gets its acknowledgement so long after the delivery was on the way when the link broke, or its receipt was:
-/// without a fault it takes milliseconds.
-const UNSETTLED: Duration = Duration::from_secs(2);
+/// Time after a fault in which messages that wait because of it are settled.
+const SETTLED_WITHIN: Duration = Duration::from_secs(2);
+
+/// When something failed, and when it was repaired.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+}
+
+impl Fault {
+    /// Whether a message may have been on the way, or its receipt, or its write to the database: it was delivered before the nodes have
+    /// settled what waited, and its sender had no acknowledgement when something failed.
+    fn may_unsettle(&self, delivered: Instant, acknowledged: Option<Instant>) -> bool {
+        delivered <= self.ended + SETTLED_WITHIN && acknowledged.is_none_or(|at| at >= self.began)
+    }
+}
 
 /// A delivery of a message.
 struct Delivery {
@@ -41,8 +55,11 @@ pub(crate) struct MessageAccounts {
 }
 
 impl MessageAccounts {
-    /// Adds up what these sessions have sent and received.
-    pub(crate) fn of<'a>(clients: impl IntoIterator<Item = &'a ManagedClient> + Clone) -> MessageAccounts {
+    /// Adds up what these sessions have sent and received. `fault`: something failed meanwhile.
+    pub(crate) fn of<'a>(
+        clients: impl IntoIterator<Item = &'a ManagedClient> + Clone,
+        fault: Option<Fault>,
+    ) -> MessageAccounts {
         let mut deliveries: BTreeMap<String, Vec<Delivery>> = BTreeMap::new();
         for client in clients.clone() {
             for (message, acknowledged) in client.received() {
@@ -56,7 +73,7 @@ impl MessageAccounts {
             for (message, acknowledged) in client.sent() {
                 let delivered = deliveries.get(&message.id).map_or(&[][..], Vec::as_slice);
                 let returns = returned.iter().filter(|id| **id == message.id).count();
-                accounts.add(&message.id, acknowledged, delivered, returns);
+                accounts.add(&message.id, acknowledged, delivered, returns, fault);
                 if acknowledged.is_none() && !client.has_ended() {
                     accounts.open.push(message.id);
                 }
@@ -65,7 +82,14 @@ impl MessageAccounts {
         accounts
     }
 
-    fn add(&mut self, id: &str, acknowledged: Option<Instant>, delivered: &[Delivery], returns: usize) {
+    fn add(
+        &mut self,
+        id: &str,
+        acknowledged: Option<Instant>,
+        delivered: &[Delivery],
+        returns: usize,
+        fault: Option<Fault>,
+    ) {
         self.sent += 1;
         self.acknowledged += usize::from(acknowledged.is_some());
         self.delivered += usize::from(!delivered.is_empty());
@@ -73,9 +97,8 @@ impl MessageAccounts {
         if acknowledged.is_some() && delivered.is_empty() && returns == 0 {
             self.lost.push(id.to_owned());
         }
-        let was_unsettled = |first: &Delivery| {
-            acknowledged.is_none_or(|at| at.saturating_duration_since(first.at) >= UNSETTLED)
-        };
+        let was_unsettled =
+            |first: &Delivery| fault.is_some_and(|fault| fault.may_unsettle(first.at, acknowledged));
         match delivered.first() {
             Some(first) if returns == 1 && was_unsettled(first) => self.in_doubt += 1,
             Some(_) if returns > 0 => self.contradictory.push(id.to_owned()),
@@ -138,22 +161,27 @@ mod tests {
     #[test]
     fn what_contradicts_the_promises_is_a_fault() {
         let now = Instant::now();
-        let (soon, late) = (Some(now + UNSETTLED / 100), Some(now + UNSETTLED));
+        let second = Duration::from_secs(1);
+        let fault = Some(Fault { began: now + second, ended: now + 2 * second });
+        let (soon, late) = (Some(now), Some(now + second));
+        let after = now + 2 * second + SETTLED_WITHIN + second;
         let mut good = MessageAccounts::default();
-        good.add("delivered", soon, &[delivery(now, "1", true)], 0);
-        good.add("returned", soon, &[], 1);
-        good.add("not acknowledged", None, &[], 0);
-        good.add("again", soon, &[delivery(now, "1", false), delivery(now, "1", true)], 0);
-        good.add("not settled", late, &[delivery(now, "1", true), delivery(now, "1", true)], 0);
-        good.add("in doubt", late, &[delivery(now, "1", true)], 1);
+        good.add("delivered", soon, &[delivery(now, "1", true)], 0, fault);
+        good.add("returned", soon, &[], 1, fault);
+        good.add("not acknowledged", None, &[], 0, fault);
+        good.add("again", soon, &[delivery(now, "1", false), delivery(now, "1", true)], 0, None);
+        good.add("not settled", late, &[delivery(now, "1", true), delivery(now, "1", true)], 0, fault);
+        good.add("in doubt", late, &[delivery(now, "1", true)], 1, fault);
         let counts = (good.faults().len(), good.repeated, good.unsettled, good.in_doubt);
         assert_eq!(counts, (0, 1, 1, 1), "{:?}", good.faults());
         let mut bad = MessageAccounts::default();
-        bad.add("lost", soon, &[], 0);
-        bad.add("settled", soon, &[delivery(now, "1", true), delivery(now, "1", true)], 0);
-        bad.add("another id", late, &[delivery(now, "1", false), delivery(now, "2", true)], 0);
-        bad.add("both", soon, &[delivery(now, "1", true)], 1);
-        bad.add("returned twice", late, &[delivery(now, "1", true)], 2);
-        assert_eq!((bad.lost.len(), bad.doubled.len(), bad.contradictory.len()), (1, 2, 2));
+        bad.add("lost", soon, &[], 0, fault);
+        bad.add("settled", soon, &[delivery(now, "1", true), delivery(now, "1", true)], 0, fault);
+        bad.add("later", Some(after), &[delivery(after, "1", true), delivery(after, "1", true)], 0, fault);
+        bad.add("no fault", late, &[delivery(now, "1", true), delivery(now, "1", true)], 0, None);
+        bad.add("another id", late, &[delivery(now, "1", false), delivery(now, "2", true)], 0, fault);
+        bad.add("both", soon, &[delivery(now, "1", true)], 1, fault);
+        bad.add("returned twice", late, &[delivery(now, "1", true)], 2, fault);
+        assert_eq!((bad.lost.len(), bad.doubled.len(), bad.contradictory.len()), (1, 4, 2));
     }
 }

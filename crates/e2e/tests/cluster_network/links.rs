@@ -22,13 +22,13 @@ const DELAY: Duration = Duration::from_millis(200);
 /// has the addresses of contacts in the database only.
 fn one_node_is_cut_off(case: &'static str) {
     let mut trial = Trial::start(case, false);
-    let cut = Instant::now();
+    let cut = trial.fault_begins();
     trial.cluster.network.cut(0, true);
     trial.assert_gone(cut, &[JULIET, NURSE], &[ROMEO, TYBALT]);
     trial.pass_rounds(10);
     trial.leave(TYBALT);
-    let healed = Instant::now();
     trial.cluster.network.cut(0, false);
+    let healed = trial.fault_ends();
     trial.assert_healed(healed);
     trial.pass_rounds(5);
     trial.finish();
@@ -38,7 +38,7 @@ fn one_node_is_cut_off(case: &'static str) {
 fn two_halves(case: &'static str) {
     let mut trial = Trial::start(case, false);
     let port = trial.nats().address().port();
-    let cut = Instant::now();
+    let cut = trial.fault_begins();
     [1, 2].into_iter().for_each(|node| trial.cluster.network.cut_from(node, port, true));
     trial.assert_gone(cut, &[JULIET], &[ROMEO, TYBALT, NURSE]);
     trial.assert_gone(cut, &[NURSE], &[ROMEO, TYBALT, JULIET]);
@@ -46,8 +46,8 @@ fn two_halves(case: &'static str) {
     trial.leave(TYBALT);
     trial.enter(TYBALT, 1);
     trial.pass_rounds(5);
-    let healed = Instant::now();
     [1, 2].into_iter().for_each(|node| trial.cluster.network.cut_from(node, port, false));
+    let healed = trial.fault_ends();
     trial.assert_healed(healed);
     trial.pass_rounds(5);
     trial.finish();

@@ -42,13 +42,11 @@ use crate::network::remove_stale_namespaces;
 type Case = (&'static str, fn(&'static str));
 
 #[test]
-#[ignore = "not known to pass each time: run it with --ignored"]
 fn nothing_is_lost_when_links_fail() {
     run_as_root("nothing_is_lost_when_links_fail", || run_cases(&links::CASES));
 }
 
 #[test]
-#[ignore = "not known to pass each time: run it with --ignored"]
 fn nothing_is_lost_when_servers_and_nodes_fail() {
     run_as_root("nothing_is_lost_when_servers_and_nodes_fail", || run_cases(&servers::CASES));
 }

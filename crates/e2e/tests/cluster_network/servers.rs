@@ -20,11 +20,12 @@ const WITHOUT_DATABASE: Duration = Duration::from_secs(16);
 
 /// It is back before any node counts as gone, so contacts notice nothing.
 fn nats_restarts(case: &'static str) {
-    let trial = Trial::start(case, false);
-    let begun = Instant::now();
+    let mut trial = Trial::start(case, false);
+    let begun = trial.fault_begins();
     trial.nats().stop();
     trial.nats().run();
     trial.cluster.wait_until_connected();
+    trial.fault_ends();
     trial.assert_healed(begun);
     trial.pass_rounds(30);
     trial.assert_nobody_left(begun);
@@ -34,7 +35,7 @@ fn nats_restarts(case: &'static str) {
 /// Each node is alone for a while.
 fn nats_is_gone(case: &'static str) {
     let mut trial = Trial::start(case, false);
-    let gone = Instant::now();
+    let gone = trial.fault_begins();
     trial.nats().kill();
     trial.assert_gone(gone, &[JULIET], &[ROMEO, TYBALT, NURSE]);
     trial.assert_gone(gone, &[NURSE], &[ROMEO, TYBALT, JULIET]);
@@ -43,7 +44,8 @@ fn nats_is_gone(case: &'static str) {
     trial.enter(TYBALT, 2);
     trial.pass_until(gone, WITHOUT_NATS);
     trial.nats().run();
-    trial.assert_healed(Instant::now());
+    let healed = trial.fault_ends();
+    trial.assert_healed(healed);
     trial.pass_rounds(5);
     trial.finish();
 }
@@ -53,7 +55,7 @@ fn nats_is_gone(case: &'static str) {
 fn the_database_is_gone_while_a_node_is_cut_off(case: &'static str) {
     let mut trial = Trial::start(case, false);
     let port = trial.nats().address().port();
-    let cut = Instant::now();
+    let cut = trial.fault_begins();
     trial.cluster.network.cut_from(0, port, true);
     trial.pass_rounds(3);
     trial.database().kill();
@@ -63,8 +65,8 @@ fn the_database_is_gone_while_a_node_is_cut_off(case: &'static str) {
     trial.assert_gone(restored, &[JULIET, NURSE], &[ROMEO, TYBALT]);
     trial.assert_gone(restored, &[ROMEO], &[JULIET, NURSE]);
     trial.leave(TYBALT);
-    let healed = Instant::now();
     trial.cluster.network.cut_from(0, port, false);
+    let healed = trial.fault_ends();
     trial.assert_healed(healed);
     trial.pass_rounds(5);
     trial.finish();
@@ -73,14 +75,14 @@ fn the_database_is_gone_while_a_node_is_cut_off(case: &'static str) {
 /// Its user logs in at another node, and the node comes back.
 fn a_node_is_killed(case: &'static str) {
     let mut trial = Trial::start(case, false);
-    let killed = Instant::now();
+    let killed = trial.fault_begins();
     trial.kill_node(1);
     trial.assert_gone(killed, &[ROMEO, TYBALT, NURSE], &[JULIET]);
     trial.enter(JULIET, 2);
     trial.renew_traffic();
     trial.pass_rounds(5);
     trial.cluster.nodes[1].start();
-    let started = Instant::now();
+    let started = trial.fault_ends();
     trial.cluster.wait_until_connected();
     trial.assert_healed(started);
     trial.pass_rounds(5);

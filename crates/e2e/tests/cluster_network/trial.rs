@@ -9,7 +9,7 @@ use test_databases::{NatsServer, Server};
 use throng_e2e::text_client::DOMAIN;
 use throng_e2e::{poll, wait};
 
-use crate::accounts::MessageAccounts;
+use crate::accounts::{Fault, MessageAccounts};
 use crate::cluster::NetworkCluster;
 use crate::managed_client::ManagedClient;
 use crate::traffic::Traffic;
@@ -39,6 +39,7 @@ pub(crate) struct Trial {
     /// Sessions that have ended, in the order of their logins.
     ended: Vec<Arc<ManagedClient>>,
     begun: Instant,
+    fault: Option<Fault>,
     pub(crate) cluster: NetworkCluster,
 }
 
@@ -54,12 +55,27 @@ impl Trial {
                 client.send(&format!("<presence type='subscribe' to='{user}@{DOMAIN}'/>"));
             }
         }
-        let mut trial = Trial { case, traffic: None, online, ended: Vec::new(), begun, cluster };
+        let mut trial = Trial { case, traffic: None, online, ended: Vec::new(), begun, fault: None, cluster };
         wait("the presence of all contacts", || trial.presence_is_right().then_some(()));
         trial.start_traffic(0);
         trial.pass_rounds(3);
         trial.note("the users are online");
         trial
+    }
+
+    /// Something fails.
+    pub(crate) fn fault_begins(&mut self) -> Instant {
+        let began = Instant::now();
+        // Until it is repaired, which is later.
+        self.fault = Some(Fault { began, ended: began });
+        began
+    }
+
+    /// It is repaired.
+    pub(crate) fn fault_ends(&mut self) -> Instant {
+        let ended = Instant::now();
+        self.fault.as_mut().expect("a fault").ended = ended;
+        ended
     }
 
     fn note(&self, text: &str) {
@@ -187,7 +203,8 @@ impl Trial {
     pub(crate) fn finish(mut self) {
         self.stop_traffic();
         let accounts = |trial: &Trial| {
-            MessageAccounts::of(trial.ended.iter().chain(&trial.online).map(Arc::as_ref).collect::<Vec<_>>())
+            let clients: Vec<_> = trial.ended.iter().chain(&trial.online).map(Arc::as_ref).collect();
+            MessageAccounts::of(clients, trial.fault)
         };
         wait("acknowledgements of all messages", || {
             self.online.iter().for_each(|client| client.request_acknowledgement());

@@ -42,6 +42,7 @@ cases! {
     a_message_whose_receipt_is_lost_with_the_network_is_not_delivered_again,
     a_subscription_that_comes_back_from_a_lost_node_changes_both_rosters,
     a_roster_written_during_a_login_elsewhere_is_seen_by_the_session,
+    a_subscription_request_that_is_stored_before_the_claim_arrives_is_shown_once,
     a_disabled_account_keeps_no_session_elsewhere,
     a_removed_account_keeps_no_session_elsewhere,
     two_messages_of_a_pair_stay_in_order_if_the_first_waits,
@@ -199,6 +200,32 @@ fn a_roster_written_during_a_login_elsewhere_is_seen_by_the_session(nodes: &Test
     let received = romeo.recv();
     let seen = received.iter().any(|stanza| stanza.contains("juliet@example.com/balcony"));
     ensure(seen, "he does not receive her presence")
+}
+
+/// She has just logged in, and the node of the sender does not know it yet.
+fn a_subscription_request_that_is_stored_before_the_claim_arrives_is_shown_once(
+    nodes: &TestNodes,
+) -> Result<(), String> {
+    let romeo = online(nodes, 0, "romeo", "orchard");
+    let juliet = nodes.node(1).connect("juliet", "balcony");
+    juliet.send("<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>");
+    juliet.send("<presence/>");
+    romeo.send("<presence type='subscribe' to='juliet@example.com'/>");
+    nodes.settle();
+    let received = juliet.recv();
+    let requests = |received: &[String]| received.iter().filter(|text| text.contains("'subscribe'")).count();
+    ensure(requests(&received) == 1, &format!("at once: {received:?}"))?;
+    juliet.send("<presence><show>away</show></presence>");
+    nodes.settle();
+    let received = juliet.recv();
+    ensure(requests(&received) == 0, &format!("later: {received:?}"))?;
+    let phone = online(nodes, 2, "juliet", "phone");
+    ensure(requests(&phone.recv()) == 1, "a further session received it not once")?;
+    romeo.send("<presence type='unsubscribe' to='juliet@example.com'/>");
+    romeo.send("<presence type='subscribe' to='juliet@example.com'/>");
+    nodes.settle();
+    let received = [juliet.recv(), phone.recv()];
+    ensure(received.iter().all(|received| requests(received) == 1), &format!("again: {received:?}"))
 }
 
 fn a_disabled_account_keeps_no_session_elsewhere(nodes: &TestNodes) -> Result<(), String> {

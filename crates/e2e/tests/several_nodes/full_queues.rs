@@ -1,14 +1,24 @@
 //! Queues to another node that are full, because it is lost and the others have not noticed yet.
 
 use cluster::{Claim, Cluster};
+use testkit::NodeClient;
 
 use super::handovers::{JULIET, Peer, chat, messages};
 
-/// More than the queue to the peer holds, and each leaves less room than an error with its content needs.
-const MESSAGES: usize = 30;
+/// Numbers of messages and octets of their bodies, for more than the queue to the peer holds. The last leave less room than an
+/// error needs.
+const MESSAGES: [(usize, usize); 4] = [(30, 200_000), (30, 10_000), (50, 500), (20, 1)];
 
-fn large_chat(id: usize, to: &str) -> String {
-    chat(&id.to_string()).replace(JULIET, to).replace("Hello", &"x".repeat(200_000))
+/// Sends them; how many.
+fn fill_queue(test: &Peer, client: &NodeClient, to: &str) -> usize {
+    let bodies = MESSAGES.iter().flat_map(|(count, octets)| std::iter::repeat_n(*octets, *count));
+    let mut sent = 0;
+    for octets in bodies {
+        client.send(&chat(&sent.to_string()).replace(JULIET, to).replace("Hello", &"x".repeat(octets)));
+        sent += 1;
+    }
+    test.nodes.settle();
+    sent
 }
 
 /// The peer has an older claim on this user's address than any other node, from a session that ended with it.
@@ -28,14 +38,11 @@ fn a_message_that_does_not_fit_into_the_queue_of_its_home_returns_with_an_error(
     test.nodes.clock.advance(10);
     let juliet = test.online(1, "juliet", "balcony");
     let romeo = test.online(0, "romeo", "orchard");
-    for id in 0..MESSAGES {
-        romeo.send(&large_chat(id, JULIET));
-    }
-    test.nodes.settle();
+    let sent = fill_queue(&test, &romeo, JULIET);
     let errors = messages(&romeo);
     assert!(!errors.is_empty() && errors.iter().all(|error| error.contains("<resource-constraint")));
     let accepted = test.received().len();
-    assert_eq!(accepted + errors.len(), MESSAGES);
+    assert_eq!(accepted + errors.len(), sent);
     assert!(messages(&juliet).is_empty(), "her home is the other node");
     let counted = test.nodes.node(0).node.metrics.cluster_not_queued.get(["queue-full"]);
     assert_eq!(counted, errors.len() as u64);
@@ -50,13 +57,10 @@ fn a_sender_whose_former_node_is_not_known_to_be_lost_receives_the_error_of_a_fu
     claim_as_home(&test, "romeo");
     let romeo = test.online(0, "romeo", "orchard");
     romeo.enable_stream_management();
-    for id in 0..MESSAGES {
-        romeo.send(&large_chat(id, JULIET));
-    }
-    test.nodes.settle();
+    let sent = fill_queue(&test, &romeo, JULIET);
     let errors = messages(&romeo);
     assert!(!errors.is_empty() && errors.iter().all(|error| error.contains("<resource-constraint")));
-    assert_eq!(test.received().len() + errors.len(), MESSAGES);
+    assert_eq!(test.received().len() + errors.len(), sent);
 }
 
 #[test]
@@ -65,12 +69,9 @@ fn an_error_goes_to_the_node_of_its_recipient_if_the_queue_to_an_older_claim_is_
     claim_as_home(&test, "romeo");
     let juliet = test.online(0, "juliet", "balcony");
     let romeo = test.online(1, "romeo", "orchard");
-    for id in 0..MESSAGES {
-        juliet.send(&large_chat(id, "romeo@example.com"));
-    }
-    test.nodes.settle();
+    fill_queue(&test, &juliet, "romeo@example.com");
     assert!(!messages(&juliet).is_empty(), "the queue is full");
-    let absent = large_chat(0, "juliet@example.com/absent").replace("'chat'", "'normal'");
+    let absent = chat("absent").replace(JULIET, "juliet@example.com/absent").replace("'chat'", "'normal'");
     romeo.send(&absent);
     test.nodes.settle();
     let errors = messages(&romeo);

@@ -49,6 +49,31 @@ fn a_contact_that_was_removed_while_its_node_was_unreachable_becomes_unavailable
     assert_eq!(presence(&romeo), [("juliet@example.com".to_owned(), false)]);
 }
 
+/// Juliet removes romeo on one node, and her phone on another node asks for his presence before that node learns it: its roster view has
+/// the removal already when it is read again.
+#[test]
+fn a_removal_is_noticed_by_a_node_that_changes_the_same_contact_before_it_learns_it() {
+    let nodes = two_nodes();
+    let romeo = online(&nodes, 1, "romeo", "a");
+    let (balcony, phone) = (online(&nodes, 0, "juliet", "balcony"), online(&nodes, 1, "juliet", "phone"));
+    presence(&romeo);
+    nodes.cut(0, 1);
+    balcony.send(
+        "<iq type='set' id='1'><query xmlns='jabber:iq:roster'>\
+         <item jid='romeo@example.com' subscription='remove'/></query></iq>",
+    );
+    phone.send("<presence type='subscribe' to='romeo@example.com'/>");
+    nodes.step();
+    nodes.heal(0, 1);
+    nodes.settle();
+    let mut seen = std::collections::BTreeMap::new();
+    presence(&romeo).into_iter().for_each(|(from, available)| drop(seen.insert(from, available)));
+    for resource in ["balcony", "phone"] {
+        let last = seen.get(&format!("juliet@example.com/{resource}"));
+        assert_eq!(last, Some(&false), "{resource}: {seen:?}");
+    }
+}
+
 /// Both become available at once, so neither node finds the other's session. The claims of the nodes lead to it.
 #[test]
 fn resources_that_become_available_on_two_nodes_at_once_see_one_another_until_a_node_is_lost() {

@@ -208,6 +208,29 @@ fn what_was_received_and_not_acknowledged_is_sent_again_and_nothing_else() {
     }
 }
 
+/// Her tablet on node 2 does not read, and ends. Her session has taken the message on node 0, and has moved to node 1.
+#[test]
+fn what_a_session_has_taken_before_it_moved_is_not_delivered_to_it_again() {
+    for is_stored in [false, true] {
+        let nodes = cluster();
+        let [romeo, _phone, juliet] = three_clients(&nodes);
+        let tablet = online(&nodes, 2, "juliet", "tablet");
+        romeo.send(&chat("1"));
+        nodes.settle();
+        assert_eq!(receive(&juliet), ["1"]);
+        nodes.settle();
+        if is_stored {
+            wait(&nodes);
+        }
+        juliet.leave(true);
+        let again = resume(&nodes, 1, &juliet);
+        tablet.close();
+        nodes.settle();
+        assert_eq!(receive_all(&nodes, &again), [""; 0], "{is_stored}");
+        assert_eq!(stored(&nodes), 0, "{is_stored}");
+    }
+}
+
 #[test]
 fn messages_that_arrive_meanwhile_follow_in_order() {
     for steps in 0..12 {

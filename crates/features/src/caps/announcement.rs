@@ -21,6 +21,7 @@ use xml::{Event, NamespaceContext, Ns, Reader};
 
 use super::cache::{CapsLookup, caps_cache};
 use super::hash::CapsAlgorithm;
+use super::observation;
 use super::verification::verify;
 
 /// Specification that an announcement follows.
@@ -165,9 +166,15 @@ pub(super) fn process_announcement(
 ) {
     let Some(print) = CapsHash::from_stanza(bytes) else { return };
     let key = print.cache_key();
-    if caps_cache(node).announce(session, &key, node.seconds()) == CapsLookup::Query {
-        let at = Some(print.node.clone());
-        query_client(node, session, Arc::new((key, print)), at, effects);
+    let before = caps_cache(node).features(session);
+    match caps_cache(node).announce(session, &key, node.seconds()) {
+        CapsLookup::Known(set) => observation::announced(node, session, before, &set),
+        CapsLookup::Wait => observation::remember(session, before),
+        CapsLookup::Query => {
+            observation::remember(session, before);
+            let at = Some(print.node.clone());
+            query_client(node, session, Arc::new((key, print)), at, effects);
+        }
     }
 }
 
@@ -186,7 +193,11 @@ fn query_client(
             ServerIqReply::Error | ServerIqReply::NoReply => None,
         };
         match verified {
-            Some(set) => caps_cache(node).insert_verified(&about.0, set),
+            Some(set) => {
+                if let Some(verified) = caps_cache(node).insert_verified(&about.0, set) {
+                    observation::verified(node, &queried_session, verified);
+                }
+            }
             None => {
                 tracing::debug!(client = %queried_session.jid, "a client did not reply to the query for its announced \
                  capabilities hash");

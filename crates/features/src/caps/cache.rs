@@ -100,6 +100,17 @@ pub enum CapsLookup {
     Query,
 }
 
+/// Sessions whose features have become known.
+#[derive(Debug)]
+pub struct VerifiedSessions {
+    /// Their [`Session::caps_id`].
+    pub number: u32,
+    /// Those that waited for the query.
+    pub sessions: Vec<Arc<Session>>,
+    /// Further sessions have the number.
+    pub has_more: bool,
+}
+
 enum CapsState {
     Unknown,
     /// The client of this outbox is being queried.
@@ -202,23 +213,34 @@ impl CapsCache {
         }
     }
 
-    /// Inserts a set that was verified against its fingerprint. A set that is too large is not stored.
-    pub fn insert_verified(&self, key: &str, set: FeatureSet) {
+    /// Inserts a set that was verified against its fingerprint. A set that is too large is not stored. Returns the sessions whose
+    /// features are known by this, besides the one that was queried; `None` if nothing was stored.
+    pub fn insert_verified(&self, key: &str, set: FeatureSet) -> Option<VerifiedSessions> {
         let mut state = self.0.lock();
         let bytes = set.bytes();
-        let Some(index) = state.by_key.get(key).copied() else { return };
+        let index = state.by_key.get(key).copied()?;
         let fits = bytes <= MAX_SET_BYTES;
-        let Some(entry) = state.slots.get_mut(index as usize).and_then(Option::as_mut) else { return };
+        let entry = state.slots.get_mut(index as usize).and_then(Option::as_mut)?;
         if matches!(entry.state, CapsState::Known(_)) {
-            return;
+            return None;
         }
-        entry.waiting = SmallVec::new();
+        let waiting = std::mem::take(&mut entry.waiting);
         entry.failed = SmallVec::new();
         entry.state = if fits { CapsState::Known(Arc::new(set)) } else { CapsState::Unknown };
-        if fits {
-            state.bytes += bytes;
-            while state.bytes > MAX_BYTES && state.evict(Some(index)) {}
+        if !fits {
+            return None;
         }
+        let number = entry.generation << INDEX_BITS | index;
+        let sessions: Vec<Arc<Session>> = waiting
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|session| session.caps_id.load(Ordering::Relaxed) == number)
+            .collect();
+        let others = usize::try_from(entry.sessions).unwrap_or(usize::MAX).saturating_sub(1);
+        let verified = VerifiedSessions { number, has_more: others > sessions.len(), sessions };
+        state.bytes += bytes;
+        while state.bytes > MAX_BYTES && state.evict(Some(index)) {}
+        Some(verified)
     }
 
     /// Records a failed query. Returns the next session to query, if there is any.

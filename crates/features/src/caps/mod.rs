@@ -19,6 +19,7 @@
 mod announcement;
 pub mod cache;
 pub mod hash;
+mod observation;
 mod verification;
 
 #[cfg(test)]
@@ -74,6 +75,7 @@ const NODE: &str = "urn:uuid:3f6c1c1e-5b0a-4f0e-9d53-7468726f6e67";
 
 fn build(b: &mut FeatureBuilder<'_>) {
     b.provide(ClientSoftware(announcement::software));
+    b.provide(observation::CAPABILITIES);
     let available = StanzaKindSet::of(StanzaKind::Presence(PresenceType::Available));
     let interest = Interest::kinds(available).payload(PayloadNs::Caps).payload(PayloadNs::Caps2);
     b.outgoing(Phase::Copy, interest, |ctx: &mut OutgoingCtx<'_>| {

@@ -222,6 +222,10 @@ fn directed(ctx: &mut OutgoingCtx<'_>, ty: PresenceType, to: JidRef<'_>) -> Flow
                 if list.len() >= limit {
                     return false;
                 }
+                // Most have one or a few: an exact growth saves three unused places.
+                if list.len() == list.capacity() {
+                    list.reserve_exact(1 + list.len() / 4);
+                }
                 list.push(to.to_jid());
             }
         }

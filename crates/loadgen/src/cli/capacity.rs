@@ -211,13 +211,21 @@ fn evaluate_probe(run: &model::RunRecord, value: u64, args: &CapacityArgs) -> (P
         value,
         good: false,
         reason: None,
-        delivery_p99_ms: p99(Timing::Message).max(p99(Timing::RoomMessage)),
+        delivery_p99_ms: p99(Timing::Message).max(p99(Timing::RoomMessage)).max(p99(Timing::NodeEvent)),
         login_p99_ms: p99(Timing::Login),
-        messages_sent: total(Counter::MessagesSent) + total(Counter::RoomMessagesSent),
-        messages_lost: [Counter::MessagesLost, Counter::RoomMessagesUnreceived, Counter::RoomCopiesLost]
+        messages_sent: [Counter::MessagesSent, Counter::RoomMessagesSent, Counter::NodePublications]
             .into_iter()
             .map(total)
             .sum(),
+        messages_lost: [
+            Counter::MessagesLost,
+            Counter::RoomMessagesUnreceived,
+            Counter::RoomCopiesLost,
+            Counter::NodeEventsLost,
+        ]
+        .into_iter()
+        .map(total)
+        .sum(),
         logins: total(Counter::Logins),
         errors,
         online: run.totals.gauges.get("online").copied().unwrap_or(0),

@@ -44,12 +44,21 @@ pub struct RoomAccount {
 /// Computes it from the last reports, by worker. `clocks` are the clock domains of the workers. Messages of a worker
 /// without a report are known from the copies that others received.
 pub fn account(reports: &[Option<FinalReport>], clocks: &[u16]) -> RoomAccount {
+    account_of(reports, clocks, false)
+}
+
+/// The same of all PubSub nodes, whose subscriptions are stays and whose items are messages.
+pub fn account_of_nodes(reports: &[Option<FinalReport>], clocks: &[u16]) -> RoomAccount {
+    account_of(reports, clocks, true)
+}
+
+fn account_of(reports: &[Option<FinalReport>], clocks: &[u16], is_node: bool) -> RoomAccount {
     let mut account = RoomAccount::default();
     let mut rooms: BTreeMap<u64, Vec<(u16, &RoomReport)>> = BTreeMap::new();
     for (worker, report) in (0_u16..).zip(reports) {
         let Some(report) = report else { continue };
         account.incomplete |= report.rooms_incomplete;
-        for room in &report.rooms {
+        for room in report.rooms.iter().filter(|room| room.is_node == is_node) {
             rooms.entry(room.room).or_default().push((worker, room));
         }
     }

@@ -22,6 +22,9 @@ pub struct RoomReport {
     /// Hash of the room's address, as in the ids of its messages.
     #[serde(rename = "r")]
     pub room: u64,
+    /// It is a PubSub node.
+    #[serde(rename = "k", default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_node: bool,
     /// Messages sent by this worker's users, by number.
     #[serde(rename = "m")]
     pub sent: Vec<SentRoomMessage>,

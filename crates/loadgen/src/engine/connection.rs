@@ -448,6 +448,7 @@ impl WorkerEngine<'_> {
         // A stream that can be resumed leaves no room. At the end of the run, copies may still arrive.
         if !matches!(self.stage, WorkerStage::Closing(_)) && !self.resumable(slot) {
             self.end_stays(slot);
+            self.end_all_events(slot);
         }
         let user = &mut self.users[slot];
         if user.is(LOGGED_IN) {
@@ -593,6 +594,9 @@ impl WorkerEngine<'_> {
                 }
                 if self.users[slot].wait == WaitState::Rooms {
                     self.rooms_timed_out(slot);
+                }
+                if self.users[slot].wait == WaitState::Nodes {
+                    self.nodes_timed_out(slot);
                 }
                 let limit = self.plan.options.answer_timeout_ms * 1_000;
                 self.record_acceptable(slot, limit.max(self.plan.options.acceptable_ms * 1_000 + 1));

@@ -15,6 +15,7 @@ use super::connection::LIMITS;
 use super::delivery_accounting::DeliveryKind;
 use super::event_loop::WorkerEngine;
 use super::message_id::MessageId;
+use super::nodes::{PUBLICATION, SUBSCRIBE, UNSUBSCRIBE};
 use super::room_message_id::RoomMessageId;
 use super::slot::UserSlot;
 use super::virtual_user::{APPEARING, AVAILABLE, WaitState};
@@ -79,6 +80,9 @@ impl WorkerEngine<'_> {
         }
         let stamp = id.and_then(|id| MessageId::read(id, self.assignment.run));
         let Some(stamp) = stamp else {
+            if kind != MessageType::Error && self.node_event(slot, bytes, head, now) {
+                return;
+            }
             // Rooms send their subject without an id of ours.
             if kind == MessageType::Groupchat {
                 return;
@@ -323,10 +327,17 @@ impl WorkerEngine<'_> {
 
     fn handle_response(&mut self, slot: UserSlot, bytes: &[u8], head: &Head, now: u64) {
         let good = head.kind == StanzaKind::Iq(IqType::Result);
+        let run = self.assignment.run;
+        if let Some(id) = head.raw_id(bytes).and_then(|id| RoomMessageId::read(id, PUBLICATION, run)) {
+            return self.publication_answered(slot, id, good, bytes, now);
+        }
         let Some((class, number, due)) = head.raw_id(bytes).and_then(read_request_id) else { return };
         self.record.add(Counter::IqAnswered, 1);
         if !good {
             self.record.add(Counter::IqErrors, 1);
+        }
+        if matches!(class, SUBSCRIBE | UNSUBSCRIBE) {
+            return self.subscription_answered(slot, (class, number, due), good, bytes, now);
         }
         let awaited = self.users[slot].wait == WaitState::Answer(number);
         if matches!(class, b'B' | b'L' | b'S' | b'G' | b'U') {

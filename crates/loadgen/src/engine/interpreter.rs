@@ -227,6 +227,7 @@ impl<'p> WorkerEngine<'p> {
                 return StepOutcome::Go;
             }
             PlanStep::Room(step) => return self.room_step(slot, step, due),
+            PlanStep::PubSub(step) => return self.pubsub_step(slot, step, due),
             PlanStep::Delivered { presence, users } => {
                 if let PlanStep::Presence { kind, to, show, status } = &**presence {
                     self.send_presence(slot, *kind, to.as_ref(), show.as_ref(), status.as_ref(), due);
@@ -532,6 +533,9 @@ impl<'p> WorkerEngine<'p> {
                         }
                         (PlanStep::Room(step), _) => {
                             self.room_step(slot, step, due);
+                        }
+                        (PlanStep::PubSub(step), _) => {
+                            self.pubsub_step(slot, step, due);
                         }
                         (PlanStep::NoWait(inner), _) => self.send_without_waiting(slot, inner, due),
                         (other, _) => self.send_without_waiting(slot, other, due),

@@ -31,6 +31,8 @@ mod interpreter;
 mod key_derivation;
 mod message_id;
 mod negotiate;
+mod node_input;
+mod nodes;
 mod online_users;
 mod rng;
 mod room_accounting;

@@ -59,6 +59,7 @@ impl StayCursor {
 struct RoomLog {
     address: Box<str>,
     hash: u64,
+    is_node: bool,
     sent: Vec<SentRoomMessage>,
     log: Vec<LoggedRoomMessage>,
     /// Position in the log, by sending worker and number; [`NONE`] if it has not arrived.
@@ -94,6 +95,13 @@ impl RoomTable {
             rooms.push(RoomLog { address: address.into(), hash, ..RoomLog::default() });
             RoomIndex(rooms.len() as u32 - 1)
         })
+    }
+
+    /// The PubSub node with this address: the service, with the node's name as resource.
+    pub(crate) fn node(&mut self, address: &str) -> RoomIndex {
+        let node = self.room(address);
+        self.rooms[node.0 as usize].is_node = true;
+        node
     }
 
     /// Address of a room.
@@ -228,19 +236,20 @@ impl RoomLog {
         true
     }
 
-    fn report(self) -> Option<RoomReport> {
+    fn report(mut self) -> Option<RoomReport> {
         if self.log.is_empty() && self.sent.is_empty() {
             return None;
         }
-        let mut stays = self.stays;
+        let mut stays = std::mem::take(&mut self.stays);
         stays.sort_unstable_by_key(|(number, _)| *number);
-        for (stay, previous, at) in self.deviations {
+        for (stay, previous, at) in std::mem::take(&mut self.deviations) {
             if let Ok(index) = stays.binary_search_by_key(&stay, |(number, _)| *number) {
                 stays[index].1.deviations.push((previous, at));
             }
         }
         let stays = stays.into_iter().map(|(_, stay)| stay).collect();
-        Some(RoomReport { room: self.hash, sent: self.sent, log: self.log, stays })
+        let RoomLog { hash, is_node, sent, log, .. } = self;
+        Some(RoomReport { room: hash, is_node, sent, log, stays })
     }
 }
 

@@ -115,7 +115,7 @@ impl WorkerEngine<'_> {
     }
 
     /// Whether this worker's clock is that of another one.
-    fn same_clock(&self, worker: u16) -> bool {
+    pub(super) fn same_clock(&self, worker: u16) -> bool {
         let clocks = &self.assignment.clocks;
         clocks.get(usize::from(worker)) == clocks.get(usize::from(self.assignment.worker))
     }

@@ -13,6 +13,7 @@ use xml::{NamespaceContext, Scanner};
 
 use super::bosh::BoshConnection;
 use super::bytecode::{Pc, SessionProgram};
+use super::nodes::UserNodes;
 use super::rooms::UserRooms;
 use crate::plan::TransportSecurity;
 use crate::sasl::ClientExchange;
@@ -57,6 +58,10 @@ pub(crate) enum WaitState {
     Rooms,
     /// The own copy of a room message.
     RoomCopy,
+    /// Answers of PubSub services to requests to begin and to end subscriptions.
+    Nodes,
+    /// The answer to a publication.
+    Publication,
     /// Barrier: all users of the worker.
     Barrier,
     /// Activities of the instruction before `pc`.
@@ -271,11 +276,13 @@ pub(crate) struct OptionalUserState {
     pub(crate) resend: Option<Box<VecDeque<UnackedStanza>>>,
     /// Rooms that the user is in.
     pub(crate) rooms: Option<Box<UserRooms>>,
+    /// PubSub nodes of the user.
+    pub(crate) nodes: Option<Box<UserNodes>>,
     /// Attempts to return since the session was lost.
     pub(crate) failovers: u32,
 }
 
-const _: () = assert!(size_of::<OptionalUserState>() <= 160);
+const _: () = assert!(size_of::<OptionalUserState>() <= 168);
 
 /// A loop or a transaction in progress.
 #[derive(Clone, Copy, Debug)]

@@ -94,6 +94,14 @@ names! {
         RoomMessage = "room_message", "Room message, to each occupant";
         /// Delivery of a presence change to each occupant of a room, at servers that keep its id.
         RoomPresence = "room_presence", "Room presence, to each occupant";
+        /// Subscription to a PubSub node (XEP-0060), from due time to the answer.
+        NodeSubscribe = "node_subscribe", "Subscription to a node";
+        /// End of a subscription, from due time to the answer.
+        NodeUnsubscribe = "node_unsubscribe", "End of a subscription";
+        /// Publication, from due time to the answer.
+        NodePublish = "node_publish", "Publication at a node";
+        /// One-way delivery of an item to each subscriber.
+        NodeEvent = "node_event", "Event, to each subscriber";
         /// Length of whole user sessions.
         Session = "user_session", "Duration of user sessions";
         /// Wait of logins for the generator's own key derivation (SCRAM); not part of the other times.
@@ -190,6 +198,32 @@ names! {
         RoomCopiesOutside = "room_copies_outside", "Copies while not in the room";
         /// Messages of the history received on joining.
         RoomHistory = "room_history", "Messages of room histories";
+        /// Subscriptions to PubSub nodes.
+        NodeSubscriptions = "node_subscriptions", "Subscriptions to nodes";
+        /// Ended subscriptions.
+        NodeUnsubscriptions = "node_unsubscriptions", "Subscriptions ended";
+        /// Requests to begin or end subscriptions that were refused or not answered.
+        NodeSubscriptionErrors = "node_subscription_errors", "Failed subscriptions";
+        /// Numbered items sent to PubSub nodes.
+        NodePublications = "node_publications", "Items published";
+        /// Those that were refused.
+        NodePublicationsRefused = "node_publications_refused", "Items refused";
+        /// Known only at the end: items that were not refused and reached no subscriber of the run.
+        NodePublicationsUnreceived = "node_publications_unreceived", "Items that reached nobody";
+        /// Items that subscribers received, each counted once.
+        NodeEvents = "node_events", "Events of nodes";
+        /// Known only at the end: items that a subscriber did not receive although another one did.
+        NodeEventsLost = "node_events_lost", "Events lost";
+        /// Items that a subscriber had received before.
+        NodeEventsDuplicate = "node_events_duplicate", "Events duplicated";
+        /// Known only at the end: items received after a later one in the order of the node.
+        NodeEventsReordered = "node_events_reordered", "Events out of the node's order";
+        /// Known only at the end: items received after a later one of the same publisher.
+        NodePublisherReordered = "node_publisher_reordered", "Events out of a publisher's order";
+        /// Items received before the answer to the subscription or after its end.
+        NodeEventsOutside = "node_events_outside", "Events without a subscription";
+        /// Last items, received on subscription or presence.
+        NodeLastItems = "node_last_items", "Last items of nodes";
         /// Presence sent.
         PresenceSent = "presence_sent", "Presence sent";
         /// Presence received.
@@ -276,6 +310,8 @@ names! {
         Acceptable = "online_acceptable", "Online with acceptable responses";
         /// Users in rooms, each counted once for each room.
         RoomOccupants = "room_occupants", "Occupants of rooms";
+        /// Users whose events of PubSub nodes are counted, each once for each node.
+        NodeListeners = "node_listeners", "Subscribers of nodes";
         /// Messages sent by users of this worker and not known to have arrived. Only the sum over all workers is
         /// meaningful.
         UnderWay = "under_way", "Messages in flight";

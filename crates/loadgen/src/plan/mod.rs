@@ -18,6 +18,7 @@ pub(crate) mod csv;
 mod error;
 mod options;
 pub(crate) mod overrides;
+pub(crate) mod pubsub;
 pub(crate) mod room;
 pub(crate) mod scale;
 mod step;
@@ -40,6 +41,7 @@ pub use check::{MECHANISMS, MachineCapacity, WorkerEstimate, check, workers_need
 pub use error::PlanError;
 pub(crate) use error::nearest;
 pub use options::{DataTable, PlanOptions};
+pub use pubsub::{NodeSelection, PubSubStep};
 pub use room::{RoomSelection, RoomStep};
 pub use step::{
     AckMode, Activity, Destination, MessageBody, MessageKind, PlanStep, PresenceKind, RosterChange,

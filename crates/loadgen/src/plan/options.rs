@@ -37,6 +37,9 @@ pub struct PlanOptions {
     /// Address of the MUC service; `None`: `conference.` and the domain.
     #[serde(default)]
     pub muc_service: Option<String>,
+    /// Address of the PubSub service; `None`: `pubsub.` and the domain.
+    #[serde(default)]
+    pub pubsub_service: Option<String>,
     /// Random seed.
     pub seed: u64,
     /// Socket receive buffer in bytes; `None` keeps the system's default.
@@ -67,6 +70,7 @@ impl Default for PlanOptions {
             retry_ms: 1_000,
             failover: false,
             muc_service: None,
+            pubsub_service: None,
             seed: 1,
             receive_buffer: None,
             send_buffer: None,

@@ -2,7 +2,10 @@
 //!
 //! Values that a plan refers to by word (connections, accounts) are applied earlier, while it is read.
 
-use super::{Activity, LoadPlan, MessageBody, PlanOverrides, PlanStep, PlanTls, RoomStep, TransportSecurity};
+use super::{
+    Activity, LoadPlan, MessageBody, PlanOverrides, PlanStep, PlanTls, PubSubStep, RoomStep,
+    TransportSecurity,
+};
 
 /// Applies the overrides. Times are wall-clock times; scale the plan before.
 pub(crate) fn apply(plan: &mut LoadPlan, arguments: &PlanOverrides) {
@@ -82,7 +85,8 @@ fn over(steps: &mut [PlanStep], arguments: &PlanOverrides) {
             PlanStep::Message { body: MessageBody::Size(bytes), .. } => {
                 *bytes = arguments.message_size.unwrap_or(*bytes);
             }
-            PlanStep::Room(RoomStep::Message { body: MessageBody::Size(bytes), .. }) => {
+            PlanStep::Room(RoomStep::Message { body: MessageBody::Size(bytes), .. })
+            | PlanStep::PubSub(PubSubStep::Publish { body: MessageBody::Size(bytes), .. }) => {
                 *bytes = arguments.message_size.unwrap_or(*bytes);
             }
             PlanStep::Bounce { in_flight, size, .. } => {
@@ -91,8 +95,12 @@ fn over(steps: &mut [PlanStep], arguments: &PlanOverrides) {
             }
             PlanStep::Meanwhile { activities, .. } => {
                 for Activity { every, step, .. } in activities {
-                    let is_message =
-                        matches!(step, PlanStep::Message { .. } | PlanStep::Room(RoomStep::Message { .. }));
+                    let is_message = matches!(
+                        step,
+                        PlanStep::Message { .. }
+                            | PlanStep::Room(RoomStep::Message { .. })
+                            | PlanStep::PubSub(PubSubStep::Publish { .. })
+                    );
                     if let (true, Some(wanted)) = (is_message, arguments.message_every) {
                         *every = wanted;
                     }

@@ -12,8 +12,8 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ResponseChecks, RoomStep, StanzaPattern, TextTemplate, TimeSpan, TransportSecurity, VariableCondition,
-    VariableValue,
+    PubSubStep, ResponseChecks, RoomStep, StanzaPattern, TextTemplate, TimeSpan, TransportSecurity,
+    VariableCondition, VariableValue,
 };
 
 /// One action of a user.
@@ -114,6 +114,8 @@ pub enum PlanStep {
     },
     /// Acts in rooms (XEP-0045).
     Room(RoomStep),
+    /// Acts at PubSub nodes (XEP-0060).
+    PubSub(PubSubStep),
     /// Sends raw text after variables are substituted.
     Raw {
         /// XML, not checked.
@@ -248,7 +250,7 @@ pub struct Activity {
     #[serde(default = "once")]
     pub batch: u32,
     /// One of: `Message`, `Presence`, `Ping`, `Raw` (sent without waiting for its response), `Roster`, `Room` (except
-    /// joining and leaving).
+    /// joining and leaving), `PubSub` (except creating and deleting).
     pub step: PlanStep,
 }
 

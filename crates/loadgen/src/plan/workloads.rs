@@ -3,8 +3,6 @@
 //! Each is a TOML plan in `crates/loadgen/workloads`, whose comments state what was published and what was chosen.
 //! Workloads that differ in one number share a file with words such as `@ROSTER@` in it.
 //!
-//! Not implemented: workloads that need PubSub; they are refused by name.
-//!
 //! # Pitfalls
 //!
 //! `--connections` is the only size. A workload must never change its shape with it, or metrics of two sizes cannot be
@@ -167,6 +165,41 @@ const ENTRIES: &[WorkloadEntry] = &[
         &[],
     ),
     entry(
+        "pubsub-1m-nodes",
+        "10 000 connections, a million nodes with a thousand subscriptions each",
+        "events of a service with a billion subscriptions",
+        include_str!("../../workloads/pubsub-1m-nodes.toml"),
+        &[],
+    ),
+    entry(
+        "pubsub-1m-subscribers",
+        "15 000 connections, a hundred nodes with a million subscriptions each",
+        "events to those who are online of a million subscribers",
+        include_str!("../../workloads/pubsub-1m-subscribers.toml"),
+        &[],
+    ),
+    entry(
+        "pubsub-many-publishers",
+        "10 000 connections, ten of which listen to all others at one node",
+        "publications of many to few",
+        include_str!("../../workloads/pubsub-many-publishers.toml"),
+        &[],
+    ),
+    entry(
+        "pubsub-fanout",
+        "10 000 connections subscribed to one node, an item per second",
+        "delivery of an event to each of 10 000 subscribers",
+        include_str!("../../workloads/pubsub-fanout.toml"),
+        &[],
+    ),
+    entry(
+        "pubsub-subscribe",
+        "1 000 connections, 5 000 subscriptions begun or ended per second",
+        "durable changes of subscriptions per second",
+        include_str!("../../workloads/pubsub-subscribe.toml"),
+        &[],
+    ),
+    entry(
         "flood",
         "100 pairs, 8 messages in flight in each direction",
         "messages per second and CPU per message, in a closed loop",
@@ -196,28 +229,17 @@ const ENTRIES: &[WorkloadEntry] = &[
     ),
 ];
 
-/// Published workloads that this version cannot run, and what they require.
-const REFUSED: &[(&str, &str)] =
-    &[("pubsub-1m-nodes", "PubSub (XEP-0060)"), ("pubsub-1m-subscribers", "PubSub (XEP-0060)")];
-
 /// All workloads that can be run, in display order.
 pub fn workloads() -> Vec<Workload> {
     ENTRIES.iter().map(|entry| entry.workload).collect()
 }
 
-/// Plan of a named workload and what it needs on the server. A name that is unknown, or not possible in this version,
-/// is one error that says so.
+/// Plan of a named workload and what it needs on the server. An unknown name is one error that says so.
 pub fn named(
     name: &str,
     arguments: &PlanOverrides,
 ) -> Result<(LoadPlan, Option<Preparation>), Vec<PlanError>> {
     let Some(text) = workload_text(name) else {
-        if let Some((_, what)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
-            return Err(vec![PlanError::of_plan(format!(
-                "the workload {name} requires {what}, which this version does not support; throng load \
-                 --list shows the supported ones"
-            ))]);
-        }
         let near = nearest(name, ENTRIES.iter().map(|entry| entry.workload.name));
         let fix = if near.is_empty() { "; throng load --list shows all".to_owned() } else { near };
         return Err(vec![PlanError::of_plan(format!("unknown workload \"{name}\"{fix}"))]);
@@ -225,7 +247,7 @@ pub fn named(
     read_toml_with_preparation(&text, name, arguments)
 }
 
-/// TOML text of a named workload: a starting point for a plan. `None` for names that cannot be run.
+/// TOML text of a named workload: a starting point for a plan. `None` for unknown names.
 pub fn workload_text(name: &str) -> Option<String> {
     let entry = ENTRIES.iter().find(|entry| entry.workload.name == name)?;
     let mut text = entry.text.to_owned();
@@ -239,8 +261,8 @@ pub fn workload_text(name: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::plan::{
-        AccountSource, Activity, Destination, LoadPlan, PlanStep, RoomSelection, RoomStep, StreamTransport,
-        TimeSpan, TransportSecurity,
+        AccountSource, Activity, Destination, LoadPlan, NodeSelection, PlanStep, PubSubStep, RoomSelection,
+        RoomStep, StreamTransport, TimeSpan, TransportSecurity,
     };
 
     fn at(name: &str, connections: Option<u32>) -> (LoadPlan, Preparation) {
@@ -315,8 +337,8 @@ mod tests {
 
     #[test]
     fn published_workloads_are_as_published() {
-        let published = workloads().len() - 7;
-        assert_eq!(TABLE.len(), published, "the generator's own are six, and one is over BOSH");
+        let published = workloads().len() - 12;
+        assert_eq!(TABLE.len(), published, "the generator's own are eleven, and one is over BOSH");
         for (name, connections, accounts, roster, rate, minutes) in TABLE {
             let (plan, preparation) = at(name, None);
             let listed = workloads().into_iter().find(|workload| workload.name == *name).unwrap();
@@ -493,14 +515,33 @@ mod tests {
     }
 
     #[test]
-    fn workload_names_that_cannot_be_run_are_refused() {
-        let sentence = |name: &str| named(name, &PlanOverrides::default()).unwrap_err()[0].to_string();
+    fn nodes_of_the_workloads() {
+        let node_of = |name: &str| {
+            let (plan, _) = at(name, None);
+            let steps = plan.sessions[0].steps.iter();
+            steps.clone().find_map(|step| match step {
+                PlanStep::PubSub(step) => Some(step.clone()),
+                PlanStep::If { steps, .. } => match steps.as_slice() {
+                    [PlanStep::PubSub(step)] => Some(step.clone()),
+                    _ => None,
+                },
+                _ => None,
+            })
+        };
+        let ring = |nodes, count| NodeSelection::Ring { offset: 0, nodes, count };
+        let subscribe = PubSubStep::Subscribe { node: ring(1_000_000, 10), wait: true };
+        assert_eq!(node_of("pubsub-1m-nodes"), Some(subscribe));
+        assert_eq!(node_of("pubsub-1m-subscribers"), Some(PubSubStep::Listen { node: ring(100, 100) }));
+        let node0 = NodeSelection::Named(crate::plan::TextTemplate::literal("node0"));
         assert_eq!(
-            sentence("pubsub-1m-nodes"),
-            "the workload pubsub-1m-nodes requires PubSub (XEP-0060), which this version does not support; \
-             throng load --list shows the supported ones"
+            node_of("pubsub-many-publishers"),
+            Some(PubSubStep::Subscribe { node: node0, wait: true })
         );
-        assert!(sentence("pubsub-1m-subscribers").contains("requires PubSub"));
+    }
+
+    #[test]
+    fn unknown_workload_names_are_refused() {
+        let sentence = |name: &str| named(name, &PlanOverrides::default()).unwrap_err()[0].to_string();
         assert_eq!(
             sentence("tigase-roster-60"),
             "unknown workload \"tigase-roster-60\"; did you mean \"tigase-roster-0\"?"

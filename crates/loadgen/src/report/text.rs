@@ -17,7 +17,7 @@ use super::verdict::{VerdictGrade, total, verdict};
 use crate::measure::{Counter, Gauge, Timing};
 
 /// Timings that are also shown separately for the time after all arrivals.
-const DELIVERIES: [Timing; 8] = [
+const DELIVERIES: [Timing; 9] = [
     Timing::Message,
     Timing::MessageSameNode,
     Timing::MessageCrossNode,
@@ -26,6 +26,7 @@ const DELIVERIES: [Timing; 8] = [
     Timing::PresenceCrossNode,
     Timing::RoomMessage,
     Timing::RoomPresence,
+    Timing::NodeEvent,
 ];
 /// Width of the table.
 const WIDTH: usize = 80;
@@ -224,6 +225,19 @@ fn counts(text: &mut String, run: &RunRecord) {
         Counter::RoomSenderReordered,
         Counter::RoomCopiesOutside,
         Counter::RoomHistory,
+        Counter::NodeSubscriptions,
+        Counter::NodeUnsubscriptions,
+        Counter::NodeSubscriptionErrors,
+        Counter::NodePublications,
+        Counter::NodePublicationsRefused,
+        Counter::NodePublicationsUnreceived,
+        Counter::NodeEvents,
+        Counter::NodeEventsLost,
+        Counter::NodeEventsDuplicate,
+        Counter::NodeEventsReordered,
+        Counter::NodePublisherReordered,
+        Counter::NodeEventsOutside,
+        Counter::NodeLastItems,
         Counter::PresenceReceived,
         Counter::Timeouts,
         Counter::Unacceptable,
@@ -237,7 +251,11 @@ fn counts(text: &mut String, run: &RunRecord) {
             || matches!(
                 counter,
                 Counter::RoomCopiesLost | Counter::RoomCopiesDuplicate | Counter::RoomCopiesReordered
-            ) && total(run, Counter::RoomMessagesSent) > 0;
+            ) && total(run, Counter::RoomMessagesSent) > 0
+            || matches!(
+                counter,
+                Counter::NodeEventsLost | Counter::NodeEventsDuplicate | Counter::NodeEventsReordered
+            ) && total(run, Counter::NodePublications) > 0;
         let Some(found) =
             run.totals.counters.get(counter.name()).copied().or(zero_matters.then(Default::default))
         else {

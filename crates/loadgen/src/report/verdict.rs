@@ -236,6 +236,7 @@ fn server(run: &RunRecord, late_itself: bool, points: &mut Vec<(VerdictGrade, St
         points.push((VerdictGrade::Good, format!("None of {} messages was lost.", grouped(sent))));
     }
     rooms(run, points);
+    nodes(run, points);
     if run.about.failover {
         let lost = total(run, Counter::AcknowledgedLost);
         points.push(match lost {
@@ -267,6 +268,20 @@ fn server(run: &RunRecord, late_itself: bool, points: &mut Vec<(VerdictGrade, St
             "copy arrived out of the sender's order",
             "copies arrived out of the sender's order",
         ),
+        (Counter::NodeSubscriptionErrors, "subscription to a node failed", "subscriptions to nodes failed"),
+        (Counter::NodePublicationsRefused, "item was refused", "items were refused"),
+        (Counter::NodePublicationsUnreceived, "item reached nobody", "items reached nobody"),
+        (Counter::NodeEventsDuplicate, "event arrived twice", "events arrived twice"),
+        (
+            Counter::NodeEventsReordered,
+            "event arrived out of the node's order",
+            "events arrived out of the node's order",
+        ),
+        (
+            Counter::NodePublisherReordered,
+            "event arrived out of its publisher's order",
+            "events arrived out of their publishers' order",
+        ),
         (Counter::SessionsLost, "session was lost", "sessions were lost"),
         (Counter::LoginErrors, "login failed", "logins failed"),
         (Counter::ConnectErrors, "connection failed", "connections failed"),
@@ -286,6 +301,17 @@ fn server(run: &RunRecord, late_itself: bool, points: &mut Vec<(VerdictGrade, St
             VerdictGrade::Doubtful,
             format!("{} skipped because the socket was full.", many(skipped, "action was", "actions were")),
         ));
+    }
+}
+
+/// Events of PubSub nodes that subscribers did not receive.
+fn nodes(run: &RunRecord, points: &mut Vec<(VerdictGrade, String)>) {
+    let (events, lost) = (total(run, Counter::NodeEvents), total(run, Counter::NodeEventsLost));
+    if lost > 0 {
+        let all = many(events + lost, "event", "events");
+        points.push((VerdictGrade::Bad, format!("{} of {all} of nodes lost.", grouped(lost))));
+    } else if events > 0 {
+        points.push((VerdictGrade::Good, format!("None of {} events of nodes was lost.", grouped(events))));
     }
 }
 

@@ -6,7 +6,7 @@
 //! `docs/tsung.md` has the complete table. Streams use TCP, BOSH or WebSocket, according to the servers' type.
 //! Semantics and default values are those of Tsung's own reader and client, not of its manual where the two differ.
 //!
-//! Not implemented: every protocol but XMPP, and of XMPP: PubSub, digest logins of XEP-0078 (whose sessions are skipped if
+//! Not implemented: every protocol but XMPP, and of XMPP: digest logins of XEP-0078 (whose sessions are skipped if
 //! others remain).
 //!
 //! # Pitfalls
@@ -23,6 +23,7 @@ mod load;
 mod names;
 mod network;
 mod options;
+mod pubsub_request;
 mod reader;
 mod request;
 mod room_request;

@@ -109,7 +109,7 @@ pub(super) const FLOW: [&str; 12] = [
 ];
 
 /// Values of `type` on `jabber` that are supported.
-pub(super) const REQUESTS: [&str; 32] = [
+pub(super) const REQUESTS: [&str; 37] = [
     "connect",
     "starttls",
     "close",
@@ -139,6 +139,11 @@ pub(super) const REQUESTS: [&str; 32] = [
     "muc:chat",
     "muc:nick",
     "muc:exit",
+    "pubsub:create",
+    "pubsub:delete",
+    "pubsub:subscribe",
+    "pubsub:unsubscribe",
+    "pubsub:publish",
     "ping",
     "privacy:get_names",
     "privacy:set_active",
@@ -147,9 +152,6 @@ pub(super) const REQUESTS: [&str; 32] = [
 /// Why a value of `type` on `jabber` that Tsung supports is refused.
 pub(super) fn refused_request(kind: &str) -> Option<&'static str> {
     Some(match kind {
-        "pubsub:create" | "pubsub:delete" | "pubsub:subscribe" | "pubsub:unsubscribe" | "pubsub:publish" => {
-            "this version does not run PubSub requests"
-        }
         "auth_set_digest" => {
             "this version does not run digest logins of XEP-0078; auth_set_plain and auth_sasl run"
         }

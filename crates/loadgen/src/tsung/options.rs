@@ -29,6 +29,7 @@ pub(super) enum ThinkTimeDistribution {
 pub(super) struct TsungOptions {
     pub(super) domain: String,
     pub(super) muc_service: String,
+    pub(super) pubsub_service: String,
     pub(super) prefix: String,
     pub(super) password: String,
     pub(super) userid_max: u32,
@@ -65,6 +66,7 @@ impl Default for TsungOptions {
         Self {
             domain: "erlang-projects.org".to_owned(),
             muc_service: "conference.localhost".to_owned(),
+            pubsub_service: "pubsub.localhost".to_owned(),
             prefix: "tsunguser".to_owned(),
             password: "sesame".to_owned(),
             userid_max: 10_000,
@@ -254,6 +256,7 @@ impl TsungReader<'_> {
         match (name, value) {
             ("domain", Some(value)) => settings.domain = value,
             ("muc_service", Some(value)) => settings.muc_service = value,
+            ("pubsub_service", Some(value)) => settings.pubsub_service = value,
             ("username", Some(value)) => settings.prefix = value,
             ("passwd", Some(value)) => settings.password = value,
             ("fileid_delimiter", Some(value)) => settings.delimiter = value,
@@ -267,9 +270,6 @@ impl TsungReader<'_> {
             ("userid_max", Some(_)) => self.settings.userid_max = self.count(node, "value").unwrap_or(10_000),
             ("global_number", Some(_)) => {
                 self.settings.global_number = self.count(node, "value").unwrap_or(100)
-            }
-            ("pubsub_service", _) => {
-                self.note(node, "pubsub_service is ignored: this version does not run PubSub requests");
             }
             (known, None) if XMPP.contains(&known) || known == "offline_from_fileid" => {}
             _ => {

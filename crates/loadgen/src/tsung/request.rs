@@ -120,6 +120,7 @@ impl TsungReader<'_> {
             _ if kind.starts_with("iq:roster:") || kind == "ping" => self.query(request, flow, steps),
             "chat" => self.chat(request, flow, steps),
             _ if kind.starts_with("muc:") => self.room(request, flow, steps),
+            _ if kind.starts_with("pubsub:") => self.pubsub(request, flow, steps),
             _ => self.raw(request, flow, steps),
         }
     }

@@ -184,6 +184,13 @@ fn counts(metrics: &LiveMetrics<'_>, width: usize) -> Vec<StyledLine> {
         all.push(total(0, "room copies", Counter::RoomCopies));
         all.push(bad(3, "room copies duplicated", Counter::RoomCopiesDuplicate));
     }
+    if metrics.total(Counter::NodePublications) > 0 {
+        all.push(total(0, "events", Counter::NodeEvents));
+        all.push(bad(3, "events duplicated", Counter::NodeEventsDuplicate));
+    }
+    if metrics.total(Counter::NodeEventsLost) > 0 {
+        all.push(bad(0, "events lost", Counter::NodeEventsLost));
+    }
     if metrics.total(Counter::RoomCopiesLost) > 0 {
         all.push(bad(0, "room copies lost", Counter::RoomCopiesLost));
     }

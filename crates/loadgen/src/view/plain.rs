@@ -91,8 +91,12 @@ fn state(run: &RunRecord, live: &LiveContext) -> String {
         format!("messages {}/s", short(metrics.mean_rate(Counter::MessagesDelivered))),
         format!("in flight {}", gauge(Gauge::UnderWay)),
     ];
-    let shown =
-        [(Timing::Login, "login"), (Timing::Message, "message"), (Timing::RoomMessage, "room message")];
+    let shown = [
+        (Timing::Login, "login"),
+        (Timing::Message, "message"),
+        (Timing::RoomMessage, "room message"),
+        (Timing::NodeEvent, "event"),
+    ];
     let times: String = shown
         .into_iter()
         .filter_map(|(timing, name)| Some((name, metrics.recent(timing.name())?)))
@@ -100,6 +104,17 @@ fn state(run: &RunRecord, live: &LiveContext) -> String {
         .collect();
     if !times.is_empty() {
         fields.push(format!("p99{times}"));
+    }
+    if metrics.total(Counter::NodePublications) > 0 {
+        for (name, counter) in [
+            ("items", Counter::NodePublications),
+            ("events", Counter::NodeEvents),
+            ("events lost", Counter::NodeEventsLost),
+            ("events duplicated", Counter::NodeEventsDuplicate),
+            ("events out of order", Counter::NodeEventsReordered),
+        ] {
+            fields.push(format!("{name} {}", grouped(metrics.total(counter))));
+        }
     }
     fields.push(format!("errors {}", grouped(metrics.errors().1)));
     let lost = metrics.total(Counter::SessionsLost);

@@ -146,6 +146,8 @@ pub(crate) struct RunOutcome {
     pub(crate) waiting: u64,
     /// Account of room messages.
     pub(crate) rooms: RoomAccount,
+    /// Account of items of PubSub nodes.
+    pub(crate) nodes: RoomAccount,
 }
 
 impl RunOutcome {
@@ -362,5 +364,6 @@ fn conduct(
     outcome.took = now_us() - started;
     outcome.settle();
     outcome.rooms = room_accounting::account(&by_worker, &config.clocks);
+    outcome.nodes = room_accounting::account_of_nodes(&by_worker, &config.clocks);
     outcome
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod driver;
 pub(crate) mod gateway;
+mod nodes;
 pub(crate) mod plans;
 mod protocol;
 mod rooms;

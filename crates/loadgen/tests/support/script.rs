@@ -182,7 +182,7 @@ pub(crate) struct ServerScript {
     /// Whether the SCRAM server signature is wrong.
     pub(crate) wrong_signature: bool,
     pub(crate) act: ActionScript,
-    /// Copies of room messages: sent, dropped, sent twice, held until after the next one, or refused.
+    /// Copies of room messages, and events of nodes: sent, dropped, sent twice, held until after the next one, or refused.
     pub(crate) copy: CopyScript,
     /// Whether rooms are locked until their creators have configured them.
     pub(crate) lock_rooms: bool,
@@ -305,6 +305,17 @@ pub(crate) struct ServerCounts {
     /// The part of `room_swapped` in which both messages had the same sender.
     pub(crate) room_sender_swapped: u64,
     pub(crate) room_history: u64,
+    pub(crate) node_subscriptions: u64,
+    pub(crate) node_unsubscriptions: u64,
+    /// Items published, refused ones included.
+    pub(crate) node_items: u64,
+    pub(crate) node_refused: u64,
+    /// Distinct events sent to subscribers.
+    pub(crate) node_events: u64,
+    pub(crate) node_dropped: u64,
+    pub(crate) node_duplicated: u64,
+    pub(crate) node_swapped: u64,
+    pub(crate) node_publisher_swapped: u64,
     /// Messages by sender and recipient (account numbers).
     pub(crate) pairs: BTreeMap<(u32, u32), u64>,
     /// Bodies of messages to other addresses, in order.

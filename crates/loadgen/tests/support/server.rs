@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 
+use super::nodes::ScriptedNode;
 use super::rooms::ScriptedRoom;
 use super::sasl::ScramServer;
 use super::script::{
@@ -138,6 +139,7 @@ pub(crate) struct ScriptedServerState {
     pub(crate) created: BTreeSet<String>,
     pub(crate) removed: BTreeSet<String>,
     pub(crate) rooms: BTreeMap<String, ScriptedRoom>,
+    pub(crate) nodes: BTreeMap<String, ScriptedNode>,
     first_login: u64,
 }
 
@@ -160,6 +162,7 @@ impl ScriptedServerState {
             created: BTreeSet::new(),
             removed: BTreeSet::new(),
             rooms: BTreeMap::new(),
+            nodes: BTreeMap::new(),
             first_login: 0,
         }
     }

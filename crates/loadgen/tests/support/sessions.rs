@@ -323,7 +323,7 @@ impl ScriptedServerState {
 
     /// Forwards a request between users, or its answer.
     pub(crate) fn iq_to_user(&mut self, id: usize, to: &str, iq: &str, kind: &str) {
-        if self.room_stanza(id, iq) {
+        if self.room_stanza(id, iq) || self.node_request(id, iq) {
             return;
         }
         let Some(user) = self.user(id) else { return };

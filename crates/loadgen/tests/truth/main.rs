@@ -29,6 +29,7 @@ mod keys;
 mod login;
 mod lost;
 mod messages;
+mod nodes;
 mod rooms;
 mod steps;
 mod timing;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use jid::Jid;
+use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::SharedStanza;
 use throng_core::iq::IqAnswer;
@@ -93,7 +93,7 @@ impl Room {
         let occupant = self.occupants.of_session(from);
         // A moderator may act from any session of the user (section 8: the bare address decides).
         let of_user =
-            || self.occupants.iter().filter(|one| one.user.as_ref() == from.bare()).map(|one| one.role).max();
+            || self.occupants.iter().filter(|one| one.user() == from.bare()).map(|one| one.role).max();
         Actor {
             user: from.bare().to_jid(),
             affiliation: self.affiliation(ctx, from.bare()),
@@ -145,7 +145,7 @@ impl Room {
                     return Err(StanzaCondition::Forbidden.into());
                 }
                 for one in self.occupants.iter().filter(|one| one.role == listed) {
-                    w.start("item").attr("affiliation", self.affiliations.of(one.user.as_ref()).as_str());
+                    w.start("item").attr("affiliation", self.affiliations.of(one.user()).as_str());
                     w.attr_opt("jid", one.sessions.last().map(|session| session.jid.as_str()));
                     w.attr("nick", one.nick()).attr("role", listed.as_str()).end();
                 }
@@ -178,7 +178,7 @@ impl Room {
                         Jid::parse(&jid).map_err(|_| StanzaCondition::JidMalformed)?.bare().to_jid()
                     }
                     (None, Some(nick)) => {
-                        self.occupants.get(nick).ok_or(StanzaCondition::ItemNotFound)?.user.clone()
+                        self.occupants.get(nick).ok_or(StanzaCondition::ItemNotFound)?.user().to_jid()
                     }
                     (None, None) => return Err(StanzaCondition::BadRequest.into()),
                 };
@@ -203,7 +203,7 @@ impl Room {
             return Err(StanzaCondition::Forbidden.into());
         }
         let target = self.occupants.get(nick).ok_or(StanzaCondition::ItemNotFound)?;
-        let affiliation = self.affiliations.of(target.user.as_ref());
+        let affiliation = self.affiliations.of(target.user());
         let not_allowed = |text| Err(StanzaError::new(StanzaCondition::NotAllowed).text(text));
         // Section 8.4.
         let is_protected = affiliation.is_privileged()
@@ -218,7 +218,7 @@ impl Room {
             return Err(StanzaCondition::Forbidden.into());
         }
         match role {
-            RoomRole::None if target.user == actor.user => {
+            RoomRole::None if target.user() == actor.user.as_ref() => {
                 Err(StanzaError::new(StanzaCondition::Conflict).text("you cannot kick yourself"))
             }
             RoomRole::None if affiliation > actor.affiliation => {
@@ -326,8 +326,8 @@ impl Room {
         let change = OccupantChange { actor, reason, ..Default::default() };
         let is_domain = user.local().is_none();
         let nicks: Vec<String> = if is_domain && affiliation == Affiliation::Outcast {
-            let banned = |user: &Jid| self.affiliations.of(user.as_ref()) == Affiliation::Outcast;
-            self.occupants.iter().filter(|one| banned(&one.user)).map(|one| one.nick().to_owned()).collect()
+            let banned = |user: JidRef<'_>| self.affiliations.of(user) == Affiliation::Outcast;
+            self.occupants.iter().filter(|one| banned(one.user())).map(|one| one.nick().to_owned()).collect()
         } else {
             self.occupants.nicks_of_user(user)
         };

@@ -1,6 +1,8 @@
 //! Affiliations of users with a room: XEP-0045 1.35.5, section 5.2; reserved nicknames: sections 7.10 and 7.12.
 
-use std::collections::BTreeMap;
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jid::{Jid, JidRef};
 
@@ -19,11 +21,51 @@ pub(crate) struct AffiliationEntry {
 /// All affiliations.
 #[derive(Debug, Default)]
 pub(crate) struct Affiliations {
-    entries: BTreeMap<Jid, AffiliationEntry>,
+    entries: BTreeSet<AffiliatedUser>,
     user_by_nick: BTreeMap<Box<str>, Jid>,
     owners: usize,
     bytes: usize,
 }
+
+/// An entry with its user, by whose address it is found. In a box, because a tree has room for eleven, and most rooms have one.
+#[derive(Debug)]
+struct AffiliatedUser(Box<(Jid, AffiliationEntry)>);
+
+impl AffiliatedUser {
+    fn user(&self) -> &Jid {
+        &self.0.0
+    }
+
+    fn entry(&self) -> &AffiliationEntry {
+        &self.0.1
+    }
+}
+
+impl Borrow<str> for AffiliatedUser {
+    fn borrow(&self) -> &str {
+        self.user().as_str()
+    }
+}
+
+impl Ord for AffiliatedUser {
+    fn cmp(&self, other: &AffiliatedUser) -> Ordering {
+        self.user().as_str().cmp(other.user().as_str())
+    }
+}
+
+impl PartialOrd for AffiliatedUser {
+    fn partial_cmp(&self, other: &AffiliatedUser) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for AffiliatedUser {
+    fn eq(&self, other: &AffiliatedUser) -> bool {
+        self.user() == other.user()
+    }
+}
+
+impl Eq for AffiliatedUser {}
 
 /// What an entry counts.
 fn entry_bytes(user: &Jid, entry: &AffiliationEntry) -> usize {
@@ -44,7 +86,7 @@ impl Affiliations {
 
     /// Whether there is an entry of this user or domain.
     pub(crate) fn contains(&self, user: &Jid) -> bool {
-        self.entries.contains_key(user)
+        self.entries.contains(user.as_str())
     }
 
     /// Number of owners.
@@ -52,12 +94,16 @@ impl Affiliations {
         self.owners
     }
 
+    fn entry(&self, address: &str) -> Option<&AffiliationEntry> {
+        self.entries.get(address).map(AffiliatedUser::entry)
+    }
+
     /// The affiliation of a user: the user's own, or the ban of the domain.
     pub(crate) fn of(&self, user: JidRef<'_>) -> Affiliation {
-        if let Some(entry) = self.entries.get(user.bare().as_str()) {
+        if let Some(entry) = self.entry(user.bare().as_str()) {
             return entry.affiliation;
         }
-        match self.entries.get(user.domain()) {
+        match self.entry(user.domain()) {
             Some(entry) if entry.affiliation == Affiliation::Outcast => Affiliation::Outcast,
             _ => Affiliation::None,
         }
@@ -65,7 +111,7 @@ impl Affiliations {
 
     /// The reserved nickname of a user.
     pub(crate) fn nick_of(&self, user: JidRef<'_>) -> Option<&str> {
-        self.entries.get(user.bare().as_str())?.nick.as_deref()
+        self.entry(user.bare().as_str())?.nick.as_deref()
     }
 
     /// The user that has reserved a nickname.
@@ -75,7 +121,7 @@ impl Affiliations {
 
     /// All entries in the order of addresses.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Jid, &AffiliationEntry)> {
-        self.entries.iter()
+        self.entries.iter().map(|one| (one.user(), one.entry()))
     }
 
     /// The entries with this affiliation.
@@ -92,7 +138,7 @@ impl Affiliations {
         nick: Option<&str>,
         reason: Option<&str>,
     ) -> Affiliation {
-        let before = self.entries.remove(user);
+        let before = self.entries.take(user.as_str()).map(|one| one.0.1);
         self.bytes -= before.as_ref().map_or(0, |entry| entry_bytes(user, entry));
         let was = before.as_ref().map_or(Affiliation::None, |entry| entry.affiliation);
         self.owners -= usize::from(was == Affiliation::Owner);
@@ -111,7 +157,7 @@ impl Affiliations {
         self.owners += usize::from(affiliation == Affiliation::Owner);
         let entry = AffiliationEntry { affiliation, nick, reason: reason.map(Box::from) };
         self.bytes += entry_bytes(user, &entry);
-        self.entries.insert(user.clone(), entry);
+        self.entries.insert(AffiliatedUser(Box::new((user.clone(), entry))));
         was
     }
 }

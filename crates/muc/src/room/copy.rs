@@ -21,6 +21,7 @@ use std::sync::Arc;
 use jid::Jid;
 use smallvec::SmallVec;
 use store::{RoomHistoryEntry, RoomRecord, StoredRoom};
+use throng_core::RecipientList;
 
 use super::occupants::{Occupant, OccupantSession};
 use super::snapshot::{FieldReader, put_field};
@@ -147,7 +148,7 @@ impl OccupantFields {
             let jid = Jid::from_stored(fields.text()?).ok()?;
             let presence = fields.bytes()?.into();
             let lang = Some(fields.text()?).filter(|lang| !lang.is_empty()).map(Box::from);
-            sessions.push(OccupantSession { jid, presence, lang });
+            sessions.push(OccupantSession::new(jid, presence, lang));
         }
         (!sessions.is_empty()).then_some(OccupantFields { nick, user, role, is_announced, sessions })
     }
@@ -157,14 +158,14 @@ impl OccupantFields {
 fn put_occupant(out: &mut Vec<u8>, occupant: &Occupant) {
     let mut content = Vec::with_capacity(256);
     put_field(&mut content, occupant.nick().as_bytes());
-    put_field(&mut content, occupant.user.as_str().as_bytes());
+    put_field(&mut content, occupant.user().as_str().as_bytes());
     let role = RoomRole::ALL.iter().position(|role| *role == occupant.role).unwrap_or_default();
     content.push(u8::try_from(role).unwrap_or_default());
     content.push(occupant.is_announced.into());
     for session in &occupant.sessions {
         put_field(&mut content, session.jid.as_str().as_bytes());
-        put_field(&mut content, &session.presence);
-        put_field(&mut content, session.lang.as_deref().unwrap_or_default().as_bytes());
+        put_field(&mut content, session.presence());
+        put_field(&mut content, session.lang().unwrap_or_default().as_bytes());
     }
     put_change(out, OCCUPANT, &content);
 }
@@ -230,7 +231,6 @@ impl Room {
             let occupant_id = self.occupant_id(ctx, user.as_ref());
             self.occupants.insert(Occupant {
                 jid,
-                user,
                 role,
                 occupant_id,
                 sessions,
@@ -241,7 +241,7 @@ impl Room {
     }
 
     /// Addresses of all sessions.
-    pub(crate) fn sessions(&mut self) -> Arc<[Jid]> {
+    pub(crate) fn sessions(&mut self) -> RecipientList {
         self.occupants.all_sessions()
     }
 }

@@ -3,14 +3,14 @@
 use base::secret::constant_time_eq;
 use jid::Jid;
 use stanza::{ErrorType, StanzaCondition, StanzaError};
-use throng_core::SharedStanza;
+use throng_core::{RecipientList, SharedStanza};
 use xml::{Ns, TreeNode};
 
 use super::history::HistoryRequest;
 use super::occupants::{Occupant, OccupantSession};
 use super::presence::OccupantChange;
 use super::{Room, RoomCtx};
-use crate::privileges::Affiliation;
+use crate::privileges::{Affiliation, RoomRole};
 
 /// Sessions beyond the maximum that administrators and owners may use (section 7.2.9).
 const RESERVED_FOR_ADMINS: usize = 16;
@@ -41,7 +41,6 @@ impl Room {
                 self.occupants.insert(Occupant {
                     jid,
                     occupant_id: self.occupant_id(ctx, user.as_ref()),
-                    user,
                     role,
                     sessions: smallvec::smallvec![session],
                     is_announced,
@@ -96,7 +95,7 @@ impl Room {
         if nick.len() > self.limits().nick_bytes {
             return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the nickname is too long"));
         }
-        let is_used = self.occupants.get(nick).is_some_and(|one| one.user != *user);
+        let is_used = self.occupants.get(nick).is_some_and(|one| one.user() != user.as_ref());
         let is_reserved = self.affiliations.user_of_nick(nick).is_some_and(|owner| owner != user);
         if is_used || is_reserved {
             let text = "the nickname is used or reserved by another user";
@@ -131,20 +130,25 @@ impl Room {
     ) {
         let Some(newcomer) = self.occupants.get(nick) else { return };
         let sees = self.sees_addresses(newcomer.role);
-        let is_moderator = newcomer.role == crate::privileges::RoomRole::Moderator;
-        for one in self.occupants.iter().filter(|one| one.jid != newcomer.jid) {
-            if is_moderator || self.is_announced_to_all(one) {
+        let only = RecipientList::from_iter([session]);
+        let mut show = |one: &Occupant| {
+            if one.jid != newcomer.jid {
                 let stanza = self.occupant_presence(one, &OccupantChange::default(), sees, false);
-                ctx.send_shared(stanza, &one.jid, session);
+                ctx.multicast(stanza, &one.jid, only.clone());
             }
+        };
+        if newcomer.role == RoomRole::Moderator {
+            self.occupants.iter().for_each(show);
+        } else {
+            self.occupants.announced().filter(|one| self.is_announced_to_all(one)).for_each(&mut show);
         }
         let change = OccupantChange { own_codes: codes, id, newcomer: Some(session), ..Default::default() };
         self.announce(ctx, newcomer, &change);
         for item in self.history.select(request, self.config.history_messages, ctx.now) {
-            ctx.send_shared(Some(item.stanza.clone()), &item.from, session);
+            ctx.multicast(Some(item.stanza.clone()), &item.from, only.clone());
         }
         let (stanza, from) = self.subject_for_newcomer();
-        ctx.send_shared(stanza, &from, session);
+        ctx.multicast(stanza, &from, only);
     }
 
     /// The subject, or an empty one (section 7.2.15).

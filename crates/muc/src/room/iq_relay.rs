@@ -93,7 +93,7 @@ impl Room {
         let session = recipient.sessions.last().ok_or(StanzaCondition::ItemNotFound)?;
         // The server answers for the vCard of a user.
         let target = match payload.ns {
-            Some(Ns::VCardTemp) => recipient.user.clone(),
+            Some(Ns::VCardTemp) => recipient.user().to_jid(),
             _ => session.jid.clone(),
         };
         let id = (ctx.new_id)();

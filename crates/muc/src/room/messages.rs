@@ -71,7 +71,7 @@ impl Room {
             self.check_slow_mode(occupant, ctx.now)?;
         }
         let (address, id) = (occupant.jid.clone(), (ctx.new_id)());
-        let (nick, occupant_id) = (occupant.nick().to_owned(), occupant.occupant_id.clone());
+        let (nick, occupant_id) = (occupant.nick().to_owned(), occupant.occupant_id);
         let reflected = self.reflected(stanza, occupant, &id)?;
         let recipients = self.occupants.all_sessions();
         ctx.multicast(Some(reflected.clone()), &address, recipients);
@@ -83,7 +83,13 @@ impl Room {
         }
         if is_stored {
             let stanza = self.with_delay(&reflected, ctx.now);
-            let item = HistoryItem { stanza, from: address, id: id.into(), occupant_id, millis: ctx.now };
+            let item = HistoryItem {
+                stanza,
+                from: address,
+                id: id.into(),
+                occupant_id: (*occupant_id).into(),
+                millis: ctx.now,
+            };
             let limits = *self.limits();
             if self.is_persistent() {
                 self.unsaved.push(item.entry());
@@ -140,7 +146,7 @@ impl Room {
         id: &str,
     ) -> Result<SharedStanza, StanzaError> {
         // Section 7.9: the owner sends the history of a conversation to the room, with the times of its messages.
-        let is_owner = self.affiliations.of(occupant.user.as_ref()) == Affiliation::Owner;
+        let is_owner = self.affiliations.of(occupant.user()) == Affiliation::Owner;
         let stanza = without_claims(stanza, is_owner.then_some(self.jid.domain()))?;
         let mut out = Vec::with_capacity(stanza.bytes().len() + 256);
         let new = NewAddresses { from: Some(occupant.jid.as_str()), to: None };

@@ -18,6 +18,7 @@ mod iq_relay;
 mod messages;
 mod moderation;
 mod nickname;
+mod occupant_id;
 mod occupants;
 mod owner;
 mod presence;
@@ -37,7 +38,7 @@ use store::RoomHistoryEntry;
 use throng_core::iq::IqAnswer;
 use throng_core::multicast::Multicast;
 use throng_core::receipt::ReceiptIssuer;
-use throng_core::{Effect, Effects, Node, SharedStanza, StanzaSource, UndeliveredRecipient};
+use throng_core::{Effect, Effects, Node, RecipientList, SharedStanza, StanzaSource, UndeliveredRecipient};
 use xml::{Ns, TreeNode, Writer};
 
 use self::affiliations::Affiliations;
@@ -46,6 +47,7 @@ use self::hats::RoomHats;
 use self::history::RoomHistory;
 use self::invitations::PendingInvitations;
 use self::iq_relay::RelayedRequests;
+use self::occupant_id::OccupantId;
 use self::occupants::{Occupant, Occupants};
 use self::subject::Subject;
 use crate::options::{RoomLimits, ServiceOptions};
@@ -87,7 +89,13 @@ impl RoomCtx<'_> {
     }
 
     /// Sends a stanza without `to` to sessions.
-    pub(crate) fn multicast(&mut self, stanza: Option<SharedStanza>, from: &Jid, recipients: Arc<[Jid]>) {
+    pub(crate) fn multicast(
+        &mut self,
+        stanza: Option<SharedStanza>,
+        from: &Jid,
+        recipients: impl Into<RecipientList>,
+    ) {
+        let recipients = recipients.into();
         let Some(stanza) = stanza.filter(|_| !recipients.is_empty()) else { return };
         let report = self.undelivered.clone();
         let mut multicast = Multicast::new(stanza, from.clone(), recipients).on_undelivered(
@@ -104,7 +112,7 @@ impl RoomCtx<'_> {
 
     /// Sends a stanza without `to` to one session.
     pub(crate) fn send_shared(&mut self, stanza: Option<SharedStanza>, from: &Jid, to: &Jid) {
-        self.multicast(stanza, from, Arc::from([to.clone()]));
+        self.multicast(stanza, from, RecipientList::from_iter([to]));
     }
 }
 
@@ -258,6 +266,11 @@ impl Room {
         u32::try_from(self.history.iter().count()).unwrap_or(u32::MAX)
     }
 
+    /// The inputs that are handled together end.
+    pub(crate) fn end_batch(&mut self) {
+        self.occupants.drop_list();
+    }
+
     /// The options after a reload.
     pub(crate) fn set_options(&mut self, options: Arc<ServiceOptions>) {
         self.options = options;
@@ -385,11 +398,9 @@ impl Room {
     }
 
     /// The id of a user in this room, from which the address cannot be computed (XEP-0421, section 3.1).
-    fn occupant_id(&self, ctx: &RoomCtx<'_>, user: JidRef<'_>) -> Box<str> {
-        use base64::Engine;
+    fn occupant_id(&self, ctx: &RoomCtx<'_>, user: JidRef<'_>) -> OccupantId {
         let text = [self.jid.as_str(), "\0", user.bare().as_str()].concat();
-        let tag = hmac::sign(ctx.occupant_key, text.as_bytes());
-        base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(tag.as_ref()).into()
+        OccupantId::new(ctx.occupant_key, text.as_bytes())
     }
 
     /// Sends what changed to the occupants, with these status codes (section 10.2.1).

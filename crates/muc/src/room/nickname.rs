@@ -57,9 +57,8 @@ impl Room {
 fn renamed(before: &Occupant, jid: Jid) -> Occupant {
     Occupant {
         jid,
-        user: before.user.clone(),
         role: before.role,
-        occupant_id: before.occupant_id.clone(),
+        occupant_id: before.occupant_id,
         sessions: smallvec::SmallVec::new(),
         is_announced: before.is_announced,
         last_message_millis: before.last_message_millis,

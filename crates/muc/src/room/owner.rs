@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jid::Jid;
+use jid::{Jid, JidRef};
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::SharedStanza;
@@ -158,8 +158,8 @@ impl Room {
 
     /// Section 10.2.1: a room becomes members-only.
     fn remove_others_than_members(&mut self, ctx: &mut RoomCtx<'_>) {
-        let is_member = |user: &Jid| self.affiliations.of(user.as_ref()) >= Affiliation::Member;
-        let others = self.occupants.iter().filter(|one| !is_member(&one.user));
+        let is_member = |user: JidRef<'_>| self.affiliations.of(user) >= Affiliation::Member;
+        let others = self.occupants.iter().filter(|one| !is_member(one.user()));
         let others: Vec<String> = others.map(|one| one.nick().to_owned()).collect();
         for nick in others {
             let change = OccupantChange { is_unavailable: true, codes: &[322], ..Default::default() };
@@ -171,7 +171,7 @@ impl Room {
     fn adapt_roles(&mut self, ctx: &mut RoomCtx<'_>) {
         let moderated = self.config.moderated;
         let unaffiliated = |one: &&super::Occupant| {
-            one.role < RoomRole::Moderator && self.affiliations.of(one.user.as_ref()) == Affiliation::None
+            one.role < RoomRole::Moderator && self.affiliations.of(one.user()) == Affiliation::None
         };
         let nicks = self.occupants.iter().filter(unaffiliated).map(|one| one.nick().to_owned());
         for nick in nicks.collect::<Vec<_>>() {

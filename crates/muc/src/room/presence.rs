@@ -4,15 +4,13 @@
 //! In a room with many occupants, the presence of further ones is sent to moderators and to themselves only: otherwise a
 //! join would cost a stanza for each occupant.
 
-use std::sync::Arc;
-
 use jid::Jid;
 use stanza::{StanzaCondition, StanzaError};
-use throng_core::SharedStanza;
+use throng_core::{RecipientList, SharedStanza};
 use xml::{Ns, Writer};
 
 use super::history::{HistoryRequest, write_occupant_id};
-use super::occupants::{Occupant, OccupantSession};
+use super::occupants::{Occupant, OccupantSession, sessions};
 use super::{DestroyNotice, Room, RoomCtx, write_status_codes};
 use crate::privileges::{Affiliation, RoomRole};
 
@@ -59,7 +57,7 @@ impl Room {
         let tree = stanza.tree().map_err(|_| StanzaCondition::BadRequest)?;
         let x = tree.root().child("x", Ns::Muc);
         let content = presence_content(tree.root(), self.limits().presence_bytes);
-        let session = OccupantSession { jid: from.clone(), presence: content, lang: presence_lang(stanza) };
+        let session = OccupantSession::new(from.clone(), content, presence_lang(stanza));
         let id = stanza.head().id(stanza.bytes());
         let current = self.occupants.of_session(from).map(|one| one.nick().to_owned());
         match (current, x) {
@@ -148,11 +146,11 @@ impl Room {
     pub(super) fn announce(&self, ctx: &mut RoomCtx<'_>, occupant: &Occupant, change: &OccupantChange<'_>) {
         let for_all = self.is_announced_to_all(occupant);
         let others = |sees: bool| {
-            self.occupants.sessions_of(|one| {
-                one.jid != occupant.jid
-                    && self.sees_addresses(one.role) == sees
-                    && (for_all || one.role == RoomRole::Moderator)
-            })
+            let is_meant = |one: &&Occupant| one.jid != occupant.jid && self.sees_addresses(one.role) == sees;
+            match for_all {
+                true => sessions(self.occupants.iter().filter(is_meant)),
+                false => sessions(self.occupants.moderators().filter(is_meant)),
+            }
         };
         for sees in [true, false] {
             let recipients = others(sees);
@@ -165,17 +163,17 @@ impl Room {
             }
         }
         let sees = self.sees_addresses(occupant.role);
-        let sessions = |chosen: &dyn Fn(&Jid) -> bool| -> Arc<[Jid]> {
-            occupant.sessions.iter().map(|one| &one.jid).filter(|jid| chosen(jid)).cloned().collect()
+        let own_sessions = |chosen: &dyn Fn(&Jid) -> bool| -> RecipientList {
+            occupant.sessions.iter().map(|one| &one.jid).filter(|jid| chosen(jid)).collect()
         };
         let is_meant = |jid: &Jid| change.newcomer.is_none_or(|newcomer| newcomer == jid);
-        let others = sessions(&|jid| !is_meant(jid));
+        let others = own_sessions(&|jid| !is_meant(jid));
         if !others.is_empty() {
             let plain = OccupantChange { id: None, own_codes: &[], ..*change };
             ctx.multicast(self.occupant_presence(occupant, &plain, sees, true), &occupant.jid, others);
         }
         let own = self.occupant_presence(occupant, change, sees, true);
-        ctx.multicast(own, &occupant.jid, sessions(&is_meant));
+        ctx.multicast(own, &occupant.jid, own_sessions(&is_meant));
     }
 
     /// Whether everybody receives the presence of an occupant, and not only moderators.
@@ -204,7 +202,7 @@ impl Room {
             }
             write_occupant_id(w, &occupant.occupant_id);
             if !change.is_unavailable {
-                self.hats.write(w, occupant.user.as_ref());
+                self.hats.write(w, occupant.user());
             }
             w.start_ns("x", Ns::MucUser);
             self.write_item(w, occupant, change, sees);
@@ -221,7 +219,7 @@ impl Room {
         // A nickname is changed by an unavailable presence, but the occupant stays.
         let leaves = change.is_unavailable && change.new_nick.is_none();
         let role = if leaves { RoomRole::None } else { occupant.role };
-        w.start("item").attr("affiliation", self.affiliations.of(occupant.user.as_ref()).as_str());
+        w.start("item").attr("affiliation", self.affiliations.of(occupant.user()).as_str());
         if sees && let Some(session) = occupant.sessions.last() {
             w.attr("jid", session.jid.as_str());
         }

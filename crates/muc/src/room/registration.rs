@@ -101,8 +101,7 @@ impl Room {
         }
         let allow = FormField::boolean("muc#register_allow", false);
         let approval = approval.field(allow.label("Allow this person to register with the room?"));
-        let admins =
-            self.occupants.sessions_of(|one| self.affiliations.of(one.user.as_ref()).is_privileged());
+        let admins = self.occupants.sessions_of(|one| self.affiliations.of(one.user()).is_privileged());
         let message = self.form_message(&approval, &(ctx.new_id)());
         ctx.multicast(message.clone(), &self.jid, admins);
         let all = [Affiliation::Admin, Affiliation::Owner].map(|one| self.affiliations.with(one));

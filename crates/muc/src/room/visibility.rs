@@ -17,9 +17,7 @@ impl Room {
         let Some(was_shown) = self.occupants.get(nick).map(|one| self.is_announced_to_all(one)) else {
             return;
         };
-        if let Some(occupant) = self.occupants.get_mut(nick) {
-            occupant.role = role;
-        }
+        self.occupants.set_role(nick, role);
         let Some(occupant) = self.occupants.get(nick) else { return };
         self.announce(ctx, occupant, change);
         if was_shown && !self.is_announced_to_all(occupant) {

@@ -11,6 +11,7 @@ mod ownership;
 mod persistence;
 mod requests;
 mod several_nodes;
+mod weight;
 
 use feature_api::feature::{FeatureOptions, OptionValue};
 use feature_api::{EnabledFeature, feature::Feature};

@@ -201,7 +201,12 @@ impl ClusteredNode<'_> {
 
     /// Makes a stanza ready for an outbox of this node.
     fn hold_moved(&self, host: &Host, owner: &Jid, moved: &MovedStanza) -> UndeliveredStanza {
-        let stanza = self.shared_with_others(owner, moved);
+        let account = self.routing_table.find(owner.as_ref());
+        let sessions = account.as_ref().map(|account| account.sessions()).unwrap_or_default();
+        let others = sessions.iter().find_map(|session| message_copies::find_held(session, &moved.stanza));
+        let taker =
+            account.filter(|account| others.is_none() && message_copies::was_taken(account, &moved.stanza));
+        let stanza = shared_with_others(others, moved);
         if let Some(backup) = &host.message_backup {
             match moved.row {
                 Some(row) => backup.adopt_backup(self, owner, &stanza, row),
@@ -211,23 +216,12 @@ impl ClusteredNode<'_> {
                 None => {}
             }
         }
+        if let Some(account) = taker {
+            self.share_with_taker(&account, &stanza);
+        }
         UndeliveredStanza {
             item: QueuedStanza::new(stanza, moved.to_rewrite),
             sent_at: moved.age.map(|age| self.seconds().saturating_sub(age)),
-        }
-    }
-
-    /// The stanza, or the one that other sessions of the account hold here: it is lost only when all of them lose it.
-    fn shared_with_others(&self, owner: &Jid, moved: &MovedStanza) -> SharedStanza {
-        let account = self.routing_table.find(owner.as_ref());
-        let sessions = account.as_ref().map(|account| account.sessions()).unwrap_or_default();
-        let others = sessions.iter().find_map(|session| message_copies::find_held(session, &moved.stanza));
-        match others {
-            Some(held) => {
-                held.add_recipients(if held.is_shared() { 1 } else { 2 });
-                held
-            }
-            None => moved.stanza.clone(),
         }
     }
 
@@ -406,8 +400,8 @@ impl ClusteredNode<'_> {
                 held.push(direct);
                 continue;
             }
-            message_copies::record_copy(account, &one.stanza, !one.is_copy);
             let moved = self.hold_moved(&host, &account.jid, one);
+            message_copies::record_copy(account, &one.stanza, !one.is_copy);
             held.push(moved.item.stanza.clone());
             appended.push(moved);
         }
@@ -416,6 +410,17 @@ impl ClusteredNode<'_> {
             self.reroute(session, left);
         }
         held
+    }
+}
+
+/// The stanza, or the one that other sessions of the account hold here: it is lost only when all of them lose it.
+fn shared_with_others(others: Option<SharedStanza>, moved: &MovedStanza) -> SharedStanza {
+    match others {
+        Some(held) => {
+            held.add_recipients(if held.is_shared() { 1 } else { 2 });
+            held
+        }
+        None => moved.stanza.clone(),
     }
 }
 

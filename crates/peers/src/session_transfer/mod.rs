@@ -12,8 +12,9 @@
 //! state      8 the number, 2 position, 2 number of parts; a part of a session
 //! offer      16 token, 4 stanzas that the client has acknowledged; the recipient is the full address
 //! taken      8 the number
+//! messages   24 for each stanza-id of a message that was taken on the old node; the recipient is the account
 //! tail       8 the number, 1 whether it is the last one; stanzas
-//! presence   of a contact, for an account that was here a moment ago: as the presence that arrived
+//! presence   of a contact or another resource, for a session that was here a moment ago: as the presence that arrived
 //! ```
 //!
 //! A node that is drained offers its sessions to the others. One that accepts an offer requests the session as for a client that resumes
@@ -23,7 +24,7 @@
 //! has moves with its row, which the new node removes when the client acknowledges it.
 //!
 //! Not implemented: rate limits of the session; capabilities of its client, until that sends presence; requests to the client that are
-//! not answered yet; copies of messages and pushes that reach the old node when the session has left it.
+//! not answered yet; copies of messages, and pushes other than `unavailable`, that reach the old node when the session has left it.
 //!
 //! # Pitfalls
 //!
@@ -46,10 +47,13 @@ use store::AddressId;
 use throng_core::account::Account;
 use throng_core::session::Session;
 use throng_core::session::stream_management::{HandledCountTooHigh, TOKEN_BYTES, TransferRefusal};
+use throng_core::shared_stanza::SharedStanza;
 
 use self::phases::{IncomingEvent, IncomingPhase, OutgoingPhase};
 use crate::ClusteredNode;
 use crate::envelope_kinds::{FORWARDED_PRESENCE, SESSION_STATE};
+use crate::peer_presence::encode_change;
+use crate::peer_push::pushed_unavailable;
 
 pub use offers::{OfferedSession, OfferedSessionHandler, TakeOfferedSession, offer_session};
 
@@ -222,11 +226,12 @@ impl SessionTransfers {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Where the session of an account that is not here has moved a moment ago.
-    fn follow(&self, account: AddressReference) -> Option<NodeId> {
+    /// Where sessions of an account have moved a moment ago.
+    fn follow(&self, account: AddressReference) -> BTreeSet<NodeId> {
         let state = self.0.lock();
         let of = (account.hash, AddressId(account.number));
-        state.followed.iter().rev().find(|followed| followed.account == of).map(|followed| followed.to)
+        let moved = state.followed.iter().filter(|followed| followed.account == of);
+        moved.map(|followed| followed.to).collect()
     }
 }
 
@@ -251,19 +256,33 @@ impl ClusteredNode<'_> {
         })
     }
 
-    /// Presence for an account whose session has moved a moment ago. The other node may have received a later one, so it asks for
-    /// the present one.
+    /// Presence for an account of which a session has moved a moment ago. The other node may have received a later one, so it asks
+    /// for the present one.
     pub(super) fn forward_presence(&self, envelope: &Envelope) {
+        self.forward_to_moved(envelope, |_| Some(envelope.bytes.to_vec()));
+    }
+
+    /// As [`ClusteredNode::forward_presence`], for a push, which may be the `unavailable` of another resource.
+    pub(super) fn forward_push(&self, envelope: &Envelope) {
+        self.forward_to_moved(envelope, |account| {
+            let stanza = pushed_unavailable(&envelope.bytes)?;
+            Some(encode_change(&[], AddressId(account.number), &stanza))
+        });
+    }
+
+    /// As [`ClusteredNode::forward_presence`], for the answer to a probe.
+    pub(super) fn forward_answer(&self, envelope: &Envelope, contact: AddressId, presence: &SharedStanza) {
+        self.forward_to_moved(envelope, |_| Some(encode_change(&[], contact, presence)));
+    }
+
+    fn forward_to_moved(&self, envelope: &Envelope, octets: impl Fn(AddressReference) -> Option<Vec<u8>>) {
         if self.state.transfers.0.lock().followed.is_empty() {
             return;
         }
         for recipient in &envelope.recipients {
             let cluster::Recipient::Account(account) = recipient else { continue };
-            if self.find_account(recipient).is_some() {
-                continue;
-            }
-            if let Some(to) = self.state.transfers.follow(*account) {
-                let octets = envelope.bytes.to_vec();
+            for to in self.state.transfers.follow(*account) {
+                let Some(octets) = octets(*account) else { continue };
                 let _ = self.send_about_session(to, FORWARDED_PRESENCE, vec![recipient.clone()], octets);
             }
         }
@@ -358,10 +377,10 @@ mod tests {
         let mut state = transfers.0.lock();
         state.followed.push_back(ForwardedAccount { account: (1, AddressId(number(2))), to, until: 10 });
         drop(state);
-        assert_eq!((follow(2), follow(3)), (Some(to), None));
+        assert_eq!((follow(2), follow(3)), (BTreeSet::from([to]), BTreeSet::new()));
         transfers.expire(9);
-        assert_eq!(follow(2), Some(to));
+        assert_eq!(follow(2), BTreeSet::from([to]));
         transfers.expire(10);
-        assert_eq!(follow(2), None);
+        assert!(follow(2).is_empty());
     }
 }

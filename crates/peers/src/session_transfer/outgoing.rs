@@ -18,7 +18,8 @@ use super::phases::{OutgoingEvent, OutgoingPhase};
 use super::{
     MAX_TRANSFERS, OutgoingTransfer, PART_BYTES, TAKEOVER_SECONDS, TransferRequest, encode_refusal, parts,
 };
-use crate::envelope_kinds::{SESSION_REFUSAL, SESSION_STATE, SESSION_TAIL};
+use crate::envelope_kinds::{MESSAGES_TAKEN, SESSION_REFUSAL, SESSION_STATE, SESSION_TAIL};
+use crate::home::account_recipient;
 use crate::message_copies;
 use crate::routing::{ClusteredNode, OwnedClusteredNode};
 
@@ -318,6 +319,12 @@ impl ClusteredNode<'_> {
         let known: HashSet<usize> = sent.iter().map(|sent| address(&sent.left.item.stanza)).collect();
         let mut not_in_state = session.outbox.close_and_drain();
         not_in_state.retain(|left| !known.contains(&address(&left.item.stanza)));
+        let held = sent.iter().map(|sent| &sent.left).chain(&not_in_state);
+        let taken = message_copies::taken_messages(&session.account, held.map(|left| &left.item.stanza));
+        if !taken.is_empty() {
+            let _ =
+                self.send_about_session(to, MESSAGES_TAKEN, vec![account_recipient(&session.account)], taken);
+        }
         let not_sent = self.send_tail(to, request, session, not_in_state);
         self.finish_session(session);
         self.reroute(session, not_sent);

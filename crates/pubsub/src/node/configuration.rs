@@ -6,6 +6,7 @@ use store::PubSubChange;
 use xml::Ns;
 
 use super::{EventAudience, NodeCtx, NodeState, PubSubAnswer, PubSubNode, Requester};
+use crate::node_config::PubSubNodeConfig;
 use crate::pubsub_error::{not_found, unsupported};
 use crate::request::NodeRequest;
 
@@ -125,7 +126,13 @@ impl PubSubNode {
                 let creator = self.creator.clone();
                 ctx.changes.push(PubSubChange::Remove);
                 let (service, name) = (self.service.clone(), self.name.clone());
-                let (node, answer) = PubSubNode::create(ctx, service, name, creator, config.as_ref())?;
+                let (node, answer) = {
+                    let defaults = match self.is_of_account() {
+                        true => PubSubNodeConfig::of_account(ctx.limits),
+                        false => PubSubNodeConfig::new(ctx.limits),
+                    };
+                    PubSubNode::create(ctx, service, name, creator, (defaults, config.as_ref()))?
+                };
                 *self = node;
                 Ok(answer)
             }

@@ -16,7 +16,7 @@ use crate::node_config::PubSubNodeConfig;
 use crate::pubsub_error::pubsub_error;
 
 impl PubSubNode {
-    /// A node that its first owner creates.
+    /// A node that its first owner creates, with the default configuration and what the request says.
     ///
     /// # Errors
     /// The configuration is refused (section 8.1.2).
@@ -25,9 +25,9 @@ impl PubSubNode {
         service: Jid,
         name: String,
         creator: Jid,
-        form: Option<&DataForm>,
+        (defaults, form): (PubSubNodeConfig, Option<&DataForm>),
     ) -> Result<(PubSubNode, PubSubAnswer), StanzaError> {
-        let mut config = PubSubNodeConfig::new(ctx.limits);
+        let mut config = defaults;
         if let Some(form) = form {
             config.submit(form, ctx.limits)?;
         }

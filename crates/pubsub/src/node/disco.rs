@@ -8,7 +8,7 @@ use xml::{Ns, Writer};
 
 use super::{PubSubAnswer, PubSubNode, Requester};
 use crate::affiliation::NodeAffiliation;
-use crate::pubsub_error::forbidden;
+use crate::pubsub_error::{forbidden, not_found};
 
 /// `FORM_TYPE` of the information.
 const META_DATA_FORM: &str = "http://jabber.org/protocol/pubsub#meta-data";
@@ -26,6 +26,10 @@ impl PubSubNode {
     pub(super) fn info(&self, requester: &Requester<'_>) -> Result<PubSubAnswer, StanzaError> {
         if self.affiliation(requester) == NodeAffiliation::Outcast {
             return Err(forbidden());
+        }
+        // Unlike a service, an account has nodes whose existence is private.
+        if self.is_of_account() && self.check_read(requester).is_err() {
+            return Err(not_found());
         }
         let configured = self.config.form(FormKind::Result);
         let mut form = DataForm::typed(FormKind::Result, META_DATA_FORM);

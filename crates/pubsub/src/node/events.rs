@@ -10,7 +10,8 @@ use xml::{Ns, Writer};
 
 use super::subscribing::write_subscription;
 use super::{MAX_NOTIFIED_OWNERS, NodeCtx, Notice, PubSubNode};
-use crate::node_config::{ItemReply, NotificationType};
+use crate::affiliation::NodeAffiliation;
+use crate::node_config::{AccessModel, ItemReply, NotificationType};
 use crate::subscription::ShowValue;
 
 const SHIM: &str = "http://jabber.org/protocol/shim";
@@ -38,6 +39,26 @@ pub(crate) struct NodeEvent {
     pub(crate) except: Option<Jid>,
     /// Only available users receive it.
     pub(crate) presence_based: bool,
+    /// Who receives it without a subscription; of an account's node only.
+    pub(crate) implicit: Option<ImplicitAudience>,
+}
+
+/// Contacts of an account that receive an event without a subscription (XEP-0163, section 5). The account itself always does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ImplicitAudience {
+    pub(crate) contacts: AudienceContacts,
+    /// Contacts that never receive it.
+    pub(crate) outcasts: Vec<Jid>,
+}
+
+/// Contacts among those who may see the account's presence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AudienceContacts {
+    All,
+    /// Those in one of these groups of the roster.
+    InGroups(Vec<String>),
+    /// These.
+    Listed(Vec<Jid>),
 }
 
 impl PubSubNode {
@@ -99,7 +120,25 @@ impl PubSubNode {
             separate,
             except,
             presence_based: self.config.presence_based_delivery,
+            implicit: self.is_of_account().then(|| self.implicit_audience()),
         }));
+    }
+
+    fn implicit_audience(&self) -> ImplicitAudience {
+        let with = |is_meant: fn(NodeAffiliation) -> bool| {
+            let all = self.affiliations.iter().filter(move |(_, one)| is_meant(**one));
+            all.map(|(jid, _)| jid.clone()).collect::<Vec<_>>()
+        };
+        let contacts = match self.config.access_model {
+            AccessModel::Open | AccessModel::Presence => AudienceContacts::All,
+            AccessModel::Roster => AudienceContacts::InGroups(self.config.roster_groups.clone()),
+            // Others must subscribe.
+            AccessModel::Authorize | AccessModel::Whitelist => {
+                AudienceContacts::Listed(with(NodeAffiliation::may_always_read))
+            }
+        };
+        let outcasts = with(|one| matches!(one, NodeAffiliation::Outcast | NodeAffiliation::PublishOnly));
+        ImplicitAudience { contacts, outcasts }
     }
 
     fn write_type(&self, w: &mut Writer<'_>) {

@@ -43,7 +43,7 @@ use crate::pubsub_error::forbidden;
 use crate::request::NodeRequest;
 use crate::subscription::{NodeSubscription, SubscriptionExpiry};
 
-pub(crate) use self::events::NodeEvent;
+pub(crate) use self::events::{AudienceContacts, ImplicitAudience, NodeEvent};
 pub(crate) use self::options::default_options;
 pub(crate) use self::retrieval::ItemsAnswer;
 pub(crate) use self::subscription_list::SubscribersAnswer;
@@ -76,6 +76,8 @@ pub(crate) struct NodeCtx<'a> {
     pub(crate) now: u64,
     /// An id that nobody can guess.
     pub(crate) new_id: &'a dyn Fn() -> String,
+    /// Whether an address is that of an account of this server.
+    pub(crate) is_account: &'a dyn Fn(&Jid) -> bool,
     pub(crate) limits: &'a PubSubLimits,
     /// What must be stored.
     pub(crate) changes: Vec<PubSubChange>,
@@ -134,8 +136,19 @@ pub(crate) struct PubSubNode {
 }
 
 impl<'a> NodeCtx<'a> {
-    pub(crate) fn new(now: u64, new_id: &'a dyn Fn() -> String, limits: &'a PubSubLimits) -> NodeCtx<'a> {
-        NodeCtx { now, new_id, limits, changes: Vec::new(), notices: Vec::new(), rechecks_subscribers: false }
+    pub(crate) fn new(
+        now: u64,
+        new_id: &'a dyn Fn() -> String,
+        is_account: &'a dyn Fn(&Jid) -> bool,
+        limits: &'a PubSubLimits,
+    ) -> NodeCtx<'a> {
+        let (changes, notices) = (Vec::new(), Vec::new());
+        NodeCtx { now, new_id, is_account, limits, changes, notices, rechecks_subscribers: false }
+    }
+
+    /// Whether a subscription of this address with default options is a plain one.
+    fn can_be_plain(&self, jid: &Jid) -> bool {
+        jid.is_bare() && (self.is_account)(jid)
     }
 }
 
@@ -233,6 +246,11 @@ impl PubSubNode {
         &self.config
     }
 
+    /// Whether it is a node of an account, whose user always owns it (XEP-0163).
+    pub(crate) fn is_of_account(&self) -> bool {
+        self.service.local().is_some()
+    }
+
     /// Its owners.
     pub(crate) fn owners(&self) -> impl Iterator<Item = &Jid> {
         self.affiliations.iter().filter(|(_, one)| **one == NodeAffiliation::Owner).map(|(jid, _)| jid)
@@ -286,6 +304,9 @@ impl PubSubNode {
     }
 
     fn affiliation_of(&self, user: JidRef<'_>) -> NodeAffiliation {
+        if self.is_of_account() && user.bare() == self.service.as_ref() {
+            return NodeAffiliation::Owner;
+        }
         self.affiliations.get(user.bare().as_str()).copied().unwrap_or(NodeAffiliation::None)
     }
 

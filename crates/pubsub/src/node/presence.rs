@@ -5,7 +5,7 @@ use jid::Jid;
 use stanza::StanzaError;
 use store::PubSubChange;
 
-use super::{NodeCtx, PubSubAnswer, PubSubNode, Requester};
+use super::{NodeCtx, NodeState, PubSubAnswer, PubSubNode, Requester};
 use crate::affiliation::NodeAffiliation;
 use crate::node_config::SendLast;
 use crate::pubsub_error::forbidden;
@@ -23,6 +23,28 @@ impl PubSubNode {
         if receives && self.config.send_last == SendLast::OnSubAndPresence {
             self.send_last(ctx, jid);
         }
+    }
+
+    /// A client of a user is interested in this node of an account (XEP-0163, section 4.3.4).
+    pub(crate) fn user_interested(&mut self, ctx: &mut NodeCtx<'_>, requester: &Requester<'_>) {
+        self.expire(ctx);
+        if self.redirect.is_none()
+            && self.config.send_last == SendLast::OnSubAndPresence
+            && self.check_read(requester).is_ok()
+        {
+            self.send_last(ctx, requester.jid);
+        }
+    }
+
+    /// Whether a user may retrieve items.
+    pub(crate) fn may_read(&self, requester: &Requester<'_>) -> bool {
+        self.redirect.is_none() && self.check_read(requester).is_ok()
+    }
+
+    /// The account with this node was removed.
+    pub(crate) fn account_removed(&mut self, ctx: &mut NodeCtx<'_>) {
+        ctx.changes.push(PubSubChange::Remove);
+        self.state = NodeState::Deleted;
     }
 
     /// A session of a user becomes unavailable.

@@ -69,7 +69,7 @@ impl PubSubNode {
             self.put_special(ctx, pending);
             return Ok(self.subscription_answer(&jid, "pending", None, None));
         }
-        if form.is_none() && options == SubscriptionOptions::default() && jid.is_bare() {
+        if form.is_none() && options == SubscriptionOptions::default() && ctx.can_be_plain(&jid) {
             ctx.changes.push(PubSubChange::Subscribe(jid.clone()));
             self.after_subscribe(ctx, &jid, None);
             return Ok(self.subscription_answer(&jid, "subscribed", None, None));
@@ -163,7 +163,7 @@ impl PubSubNode {
     /// A pending subscription comes into force.
     pub(super) fn accept_pending(&mut self, ctx: &mut NodeCtx<'_>, pending: NodeSubscription) {
         let jid = pending.jid.clone();
-        let is_plain = jid.is_bare() && pending.options == SubscriptionOptions::default();
+        let is_plain = ctx.can_be_plain(&jid) && pending.options == SubscriptionOptions::default();
         let subid = if is_plain {
             self.remove_special(ctx, &jid, &pending.subid);
             ctx.changes.push(PubSubChange::Subscribe(jid.clone()));

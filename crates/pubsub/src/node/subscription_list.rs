@@ -150,7 +150,7 @@ impl PubSubNode {
         if change.subid.is_some() || !self.may_stay_subscribed(change.jid.as_ref()) {
             return false;
         }
-        if change.jid.is_bare() {
+        if ctx.can_be_plain(&change.jid) {
             ctx.changes.push(PubSubChange::Subscribe(change.jid.clone()));
             self.notify_subscription(ctx, &change.jid, "subscribed", None);
             return true;

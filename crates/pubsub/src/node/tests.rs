@@ -40,7 +40,7 @@ fn with_ctx<T>(act: impl FnOnce(&mut NodeCtx<'_>) -> T) -> (T, Vec<PubSubChange>
         next.set(next.get() + 1);
         format!("id{}", next.get())
     };
-    let mut ctx = NodeCtx::new(NOW, &new_id, &limits);
+    let mut ctx = NodeCtx::new(NOW, &new_id, &|_| true, &limits);
     let result = act(&mut ctx);
     (result, ctx.changes, ctx.notices)
 }
@@ -53,7 +53,8 @@ fn node(fields: &[(&str, &str)]) -> PubSubNode {
     }
     let service = jid("pubsub.shakespeare.lit");
     let create = |ctx: &mut NodeCtx<'_>| {
-        PubSubNode::create(ctx, service, "princely_musings".into(), jid("hamlet@denmark.lit"), Some(&form))
+        let config = (PubSubNodeConfig::new(ctx.limits), Some(&form));
+        PubSubNode::create(ctx, service, "princely_musings".into(), jid("hamlet@denmark.lit"), config)
     };
     with_ctx(create).0.unwrap().0
 }

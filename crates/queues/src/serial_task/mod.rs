@@ -2,8 +2,7 @@
 //!
 //! The task owns the state, so nothing iterates under a lock. Messages enter a bounded mailbox and are handled one
 //! after the other, even when a handler waits. The task starts with the first message and ends when its mailbox is
-//! empty and its state is idle ([`SerialState::is_idle`]); the next message starts it again. No feature of this
-//! repository uses it; rooms need it.
+//! empty and its state is idle ([`SerialState::is_idle`]); the next message starts it again.
 //!
 //! The contract of a service that uses serial tasks:
 //!
@@ -42,6 +41,12 @@ pub trait SerialState: Send + 'static {
 
     /// Handles a message. The next one is handled when the returned future completes.
     fn handle(&mut self, message: Self::Message) -> Option<BoxFuture<'_, ()>>;
+
+    /// Completes what [`SerialState::handle`] has put off because more messages might wait: called when none does, and after
+    /// some messages in any case. The next one is handled when the returned future completes.
+    fn complete_batch(&mut self) -> Option<BoxFuture<'_, ()>> {
+        None
+    }
 
     /// Whether the state may be dropped while no message waits.
     fn is_idle(&self) -> bool {
@@ -150,21 +155,31 @@ where
     K: Hash + Eq + Clone + Display + Send + Sync + 'static,
     S: SerialState,
 {
+    /// There is one for each key in use: while it waits it keeps the state, and little else.
     async fn run(mut self, first: S::Message) {
         let mut state = None;
         let mut next = Some(first);
         let mut handled = 0;
-        while let Some(message) = next {
-            if self.handle(&mut state, message).await.is_none() {
-                self.tasks.panics.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(
-                    task = self.tasks.name,
-                    key = %self.key,
-                    "the handling of a message panicked; the state is created again"
-                );
-                state = None;
-            }
+        while let Some(message) = next.take() {
+            let is_sound = match self.step(&mut state, |state| state.handle(message)) {
+                Ok(Some(later)) => base::spawn::catch_unwind(later).await.is_some(),
+                started => started.is_ok(),
+            };
+            self.end_unless(is_sound, &mut state);
             handled += 1;
+            if handled % YIELD_EVERY != 0 {
+                next = self.tasks.mailboxes.next_waiting(&self.key);
+                if next.is_some() {
+                    continue;
+                }
+            }
+            if state.is_some() {
+                let is_sound = match self.step(&mut state, S::complete_batch) {
+                    Ok(Some(later)) => base::spawn::catch_unwind(later).await.is_some(),
+                    started => started.is_ok(),
+                };
+                self.end_unless(is_sound, &mut state);
+            }
             if handled % YIELD_EVERY == 0 {
                 yield_now().await;
             }
@@ -177,13 +192,29 @@ where
         self.ended = true;
     }
 
-    /// `None` if the state panicked.
-    async fn handle(&self, state: &mut Option<S>, message: S::Message) -> Option<()> {
-        let started = catch_unwind(AssertUnwindSafe(move || {
-            state.get_or_insert_with(|| (self.tasks.make)(&self.key)).handle(message)
-        }));
-        let Some(later) = started.ok()? else { return Some(()) };
-        base::spawn::catch_unwind(later).await
+    /// Begins a step of the state; an error if that panicked.
+    fn step<'a>(
+        &self,
+        state: &'a mut Option<Box<S>>,
+        step: impl FnOnce(&'a mut S) -> Option<BoxFuture<'a, ()>>,
+    ) -> std::thread::Result<Option<BoxFuture<'a, ()>>> {
+        catch_unwind(AssertUnwindSafe(move || {
+            step(state.get_or_insert_with(|| Box::new((self.tasks.make)(&self.key))))
+        }))
+    }
+
+    /// Drops a state that panicked.
+    fn end_unless(&self, is_sound: bool, state: &mut Option<Box<S>>) {
+        if is_sound {
+            return;
+        }
+        self.tasks.panics.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(
+            task = self.tasks.name,
+            key = %self.key,
+            "the handling of a message panicked; the state is created again"
+        );
+        *state = None;
     }
 }
 

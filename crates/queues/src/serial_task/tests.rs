@@ -42,10 +42,14 @@ impl SteppedTasks {
 /// State that logs what it handles.
 struct LoggingState {
     log: Log,
+    /// Numbers of messages that were handled together, if more than one.
+    batches: Arc<LeafMutex<Vec<usize>>>,
     handled: usize,
     /// Completes the handling of messages that wait.
     released: Arc<AtomicUsize>,
     occupants: isize,
+    /// Messages since the last completed batch.
+    batch: usize,
 }
 
 enum Action {
@@ -62,6 +66,7 @@ impl SerialState for LoggingState {
 
     fn handle(&mut self, message: Action) -> Option<BoxFuture<'_, ()>> {
         self.handled += 1;
+        self.batch += 1;
         match message {
             Action::Log(text) => self.log.lock().push(format!("{text} {}", self.handled)),
             Action::WaitThenLog(text) => {
@@ -82,6 +87,14 @@ impl SerialState for LoggingState {
         None
     }
 
+    fn complete_batch(&mut self) -> Option<BoxFuture<'_, ()>> {
+        let count = std::mem::take(&mut self.batch);
+        if count <= 1 {
+            return None;
+        }
+        Some(Box::pin(async move { self.batches.lock().push(count) }))
+    }
+
     fn is_idle(&self) -> bool {
         self.occupants == 0
     }
@@ -91,6 +104,7 @@ struct SerialBench {
     spawner: Arc<SteppedTasks>,
     tasks: Arc<SerialTasks<&'static str, LoggingState>>,
     log: Log,
+    batches: Arc<LeafMutex<Vec<usize>>>,
     released: Arc<AtomicUsize>,
 }
 
@@ -98,14 +112,17 @@ impl SerialBench {
     fn new(bytes_per_key: usize) -> SerialBench {
         let (log, released) = (Log::default(), Arc::<AtomicUsize>::default());
         let limits = KeyedQueueLimits { bytes_per_key, bytes: 1 << 20, forced_bytes: 0 };
-        let (state_log, state_released) = (log.clone(), released.clone());
+        let batches = Arc::<LeafMutex<Vec<usize>>>::default();
+        let (state_log, state_released, state_batches) = (log.clone(), released.clone(), batches.clone());
         let tasks = SerialTasks::new("room", limits, move |_: &&'static str| LoggingState {
             log: state_log.clone(),
             handled: 0,
             released: state_released.clone(),
             occupants: 0,
+            batch: 0,
+            batches: state_batches.clone(),
         });
-        SerialBench { spawner: Arc::default(), tasks, log, released }
+        SerialBench { spawner: Arc::default(), tasks, log, batches, released }
     }
 
     fn send(&self, key: &'static str, action: Action) -> bool {
@@ -190,4 +207,21 @@ fn a_task_that_is_dropped_leaves_no_mailbox() {
     bench.send("room", Action::Log("later"));
     bench.spawner.run();
     assert_eq!(bench.log(), ["later 1"]);
+}
+
+#[test]
+fn messages_that_wait_are_a_batch_which_is_complete_before_the_next_one_is_awaited() {
+    let bench = SerialBench::new(10_000);
+    bench.send("room", Action::Join);
+    bench.send("room", Action::Log("a"));
+    bench.send("room", Action::Log("b"));
+    bench.spawner.run();
+    assert_eq!((bench.log().len(), bench.batches.lock().clone()), (2, vec![3]));
+    bench.send("room", Action::Log("alone"));
+    bench.spawner.run();
+    (0..YIELD_EVERY + 6).for_each(|_| assert!(bench.send("room", Action::Log("many"))));
+    bench.spawner.run();
+    let batches: Vec<usize> = bench.batches.lock().drain(..).skip(1).collect();
+    assert_eq!(batches.iter().sum::<usize>(), YIELD_EVERY + 6);
+    assert!(batches.len() >= 2 && batches.iter().all(|count| *count <= YIELD_EVERY), "{batches:?}");
 }

@@ -50,6 +50,17 @@ pub(super) async fn find(
     rows.iter().map(|row| Ok((row.text(1)?.into(), id(row.number(0)?)?))).collect()
 }
 
+/// Looks up the addresses of numbers that have one.
+pub(super) async fn resolve(
+    conn: &mut DbConnection,
+    numbers: &[u32],
+) -> Result<HashMap<u32, Jid>, StoreError> {
+    let args: Vec<Arg<'_>> = numbers.iter().map(|number| Arg::number((*number).into())).collect();
+    let context = conn.context.clone();
+    let rows = conn.fetch_in(&context.sql.address_dictionary.resolve, &args).await?;
+    rows.iter().map(|row| Ok((id(row.number(0)?)?.get(), address(row.text(1)?)?))).collect()
+}
+
 /// Looks up the numbers of all these addresses and assigns missing ones. Runs inside the writer's transaction.
 pub(super) async fn intern(
     conn: &mut DbConnection,

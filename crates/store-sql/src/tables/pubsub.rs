@@ -2,20 +2,23 @@
 //!
 //! Long because each change of a node has a statement, and the reads of one entity over all nodes have several.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use jid::{Jid, JidRef};
 use store::pubsub::{
     EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubItemHead,
     PubSubNodeRecord, SpecialSubscription, StoredPubSubNode,
 };
-use store::{PubSub, StoreError, StoreErrorKind, StoreFuture};
+use store::{AddressId, PubSub, StoreError, StoreErrorKind, StoreFuture, SubscriptionSide};
 
-use super::{TableStatements, address, address_dictionary, bare};
+use super::{TableStatements, address, address_dictionary, bare, subscription_sets};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, RowsStatement, SizedStatement, SqlRow, placeholders};
 use crate::error::corrupt;
 use crate::writer::Owner;
+
+/// Steps in which the transaction that removes a node removes its plain subscriptions, of at most a chunk each.
+const REMOVAL_STEPS: usize = 4;
 
 pub(crate) struct PubSubStatements {
     find: String,
@@ -27,28 +30,25 @@ pub(crate) struct PubSubStatements {
     items: SizedStatement,
     insert: String,
     update: String,
-    remove: [String; 5],
+    remove: [String; 4],
+    put_removed: String,
+    first_removed: String,
+    forget_removed: String,
     affiliate: String,
     unaffiliate: String,
-    subscribe: RowsStatement,
-    unsubscribe: SizedStatement,
     put_special: String,
     remove_special: String,
     put_items: RowsStatement,
     remove_items: SizedStatement,
     list: String,
     list_all: String,
+    of_services: SizedStatement,
     count: String,
     count_created: String,
     affiliations_of: String,
-    is_subscribed: String,
-    subscribers: String,
-    subscribers_after: String,
-    count_subscribers: String,
-    subscribed_nodes: String,
+    names: SizedStatement,
     special_nodes: String,
     special_of: String,
-    count_plain: String,
     count_special: String,
 }
 
@@ -89,23 +89,12 @@ impl TableStatements for PubSubStatements {
             update: d.sql(
                 "UPDATE pubsub_node SET creator = ?, created = ?, listed = ?, title = ?, config = ? WHERE node = ?",
             ),
-            remove: [
-                "pubsub_item",
-                "pubsub_special",
-                "pubsub_subscriber",
-                "pubsub_affiliation",
-                "pubsub_node",
-            ]
-            .map(of_node),
+            remove: ["pubsub_item", "pubsub_special", "pubsub_affiliation", "pubsub_node"].map(of_node),
+            put_removed: d.insert_new("pubsub_removed", &["node"], 1),
+            first_removed: d.sql("SELECT node FROM pubsub_removed WHERE node > ? ORDER BY node LIMIT 1"),
+            forget_removed: of_node("pubsub_removed"),
             affiliate: d.upsert("pubsub_affiliation", &["entity", "node"], &["affiliation"], 1),
             unaffiliate: d.sql("DELETE FROM pubsub_affiliation WHERE entity = ? AND node = ?"),
-            subscribe: RowsStatement::insert_new(d, "pubsub_subscriber", &["node", "subscriber"]),
-            unsubscribe: SizedStatement::new(|n| {
-                d.sql(&format!(
-                    "DELETE FROM pubsub_subscriber WHERE node = ? AND subscriber IN ({})",
-                    placeholders(n)
-                ))
-            }),
             put_special: d.upsert("pubsub_special", &["node", "subid"], &["jid", "entity", "state"], 1),
             remove_special: d.sql("DELETE FROM pubsub_special WHERE node = ? AND subid = ? AND jid = ?"),
             put_items: RowsStatement::insert(
@@ -122,6 +111,13 @@ impl TableStatements for PubSubStatements {
             ),
             list_all: d
                 .sql("SELECT name, title FROM pubsub_node WHERE service = ? AND node > ? ORDER BY node LIMIT ?"),
+            of_services: SizedStatement::new(|n| {
+                d.sql(&format!(
+                    "SELECT n.service, s.jid, n.name FROM pubsub_node n JOIN address s ON s.id = n.service \
+                     WHERE n.service IN ({})",
+                    placeholders(n)
+                ))
+            }),
             count: d.sql(
                 "SELECT count(*) FROM (SELECT 1 FROM pubsub_node WHERE service = ? AND listed = 1 LIMIT ?) AS found",
             ),
@@ -132,20 +128,12 @@ impl TableStatements for PubSubStatements {
                 "SELECT n.name, f.affiliation FROM pubsub_affiliation f JOIN pubsub_node n ON n.node = f.node \
                  WHERE f.entity = ? AND f.node > ? AND n.service = ? ORDER BY f.node LIMIT ?",
             ),
-            is_subscribed: d.sql("SELECT 1 FROM pubsub_subscriber WHERE node = ? AND subscriber = ?"),
-            subscribers: d.sql(
-                "SELECT a.jid FROM pubsub_subscriber s JOIN address a ON a.id = s.subscriber \
-                 WHERE s.node = ? ORDER BY s.subscriber LIMIT ?",
-            ),
-            subscribers_after: d.sql(
-                "SELECT a.jid FROM pubsub_subscriber s JOIN address a ON a.id = s.subscriber \
-                 WHERE s.node = ? AND s.subscriber > ? ORDER BY s.subscriber LIMIT ?",
-            ),
-            count_subscribers: d.sql("SELECT count(*) FROM pubsub_subscriber WHERE node = ?"),
-            subscribed_nodes: d.sql(
-                "SELECT s.node, n.name FROM pubsub_subscriber s JOIN pubsub_node n ON n.node = s.node \
-                 WHERE s.subscriber = ? AND s.node > ? AND n.service = ? ORDER BY s.node LIMIT ?",
-            ),
+            names: SizedStatement::new(|n| {
+                d.sql(&format!(
+                    "SELECT node, name FROM pubsub_node WHERE service = ? AND node IN ({})",
+                    placeholders(n)
+                ))
+            }),
             special_nodes: d.sql(
                 "SELECT DISTINCT s.node, n.name FROM pubsub_special s JOIN pubsub_node n ON n.node = s.node \
                  WHERE s.entity = ? AND s.node > ? AND n.service = ? ORDER BY s.node LIMIT ?",
@@ -153,9 +141,6 @@ impl TableStatements for PubSubStatements {
             special_of: d.sql(
                 "SELECT node, jid, subid, state FROM pubsub_special \
                  WHERE entity = ? AND node > ? AND node <= ? ORDER BY node, subid",
-            ),
-            count_plain: d.sql(
-                "SELECT count(*) FROM (SELECT 1 FROM pubsub_subscriber WHERE subscriber = ? LIMIT ?) AS found",
             ),
             count_special: d.sql(
                 "SELECT count(*) FROM (SELECT 1 FROM pubsub_special WHERE entity = ? LIMIT ?) AS found",
@@ -175,22 +160,19 @@ impl TableStatements for PubSubStatements {
             self.items.at_least(2).1,
             &self.update,
             &self.unaffiliate,
-            self.unsubscribe.at_least(2).1,
             &self.remove_special,
             self.remove_items.at_least(2).1,
             &self.list,
             &self.list_all,
+            self.of_services.at_least(2).1,
             &self.count,
             &self.count_created,
             &self.affiliations_of,
-            &self.is_subscribed,
-            &self.subscribers,
-            &self.subscribers_after,
-            &self.count_subscribers,
-            &self.subscribed_nodes,
+            self.names.at_least(2).1,
+            &self.first_removed,
+            &self.forget_removed,
             &self.special_nodes,
             &self.special_of,
-            &self.count_plain,
             &self.count_special,
         ];
         all.extend(self.remove.iter().map(String::as_str));
@@ -301,6 +283,11 @@ fn node_number(number: u64) -> Result<u32, StoreError> {
         .map_err(|_| StoreError::new(StoreErrorKind::TooLarge, "there are no more numbers of nodes"))
 }
 
+/// The number of an address as sets of subscriptions have it.
+fn entity_number(number: u64) -> Result<u32, StoreError> {
+    u32::try_from(number).map_err(|_| corrupt("the number of an address is too large"))
+}
+
 fn small(number: u64) -> Result<u8, StoreError> {
     u8::try_from(number).map_err(|_| corrupt("the affiliation of a PubSub node is unknown"))
 }
@@ -319,7 +306,7 @@ fn same_kind(one: &PubSubChange, other: &PubSubChange) -> bool {
     use PubSubChange::{PutItem, RemoveItem, Subscribe, Unsubscribe};
     matches!(
         (one, other),
-        (Subscribe(_), Subscribe(_)) | (Unsubscribe(_), Unsubscribe(_)) | (RemoveItem(_), RemoveItem(_))
+        (Subscribe(_) | Unsubscribe(_), Subscribe(_) | Unsubscribe(_)) | (RemoveItem(_), RemoveItem(_))
     ) || matches!((one, other), (PutItem(a), PutItem(b)) if a.head.seq < b.head.seq)
 }
 
@@ -335,6 +322,7 @@ async fn apply(conn: &mut DbConnection, node: &NodeName, changes: &[PubSubChange
                 for statement in &context.sql.pubsub.remove {
                     conn.execute(statement, &[Arg::number(of)]).await?;
                 }
+                remove_subscribers(conn, of).await?;
                 number = None;
             }
             (_, Some(of)) => apply_group(conn, of, group).await?,
@@ -395,18 +383,8 @@ async fn apply_group(conn: &mut DbConnection, number: u64, group: &[PubSubChange
                 }
             }
         }
-        Some(PubSubChange::Subscribe(_)) => {
-            let names = users(group);
-            let known = address_dictionary::intern(conn, &names).await?;
-            let numbers: BTreeSet<u64> =
-                names.iter().filter_map(|name| known.get(*name)).map(|id| id.get().into()).collect();
-            let args: Vec<Arg<'_>> = numbers.iter().flat_map(|id| [node, Arg::number(*id)]).collect();
-            conn.execute_rows(&sql.subscribe, 2, &args).await?;
-        }
-        Some(PubSubChange::Unsubscribe(_)) => {
-            let known = ids(conn, &users(group)).await?;
-            let args: Vec<Arg<'_>> = known.values().copied().map(Arg::number).collect();
-            delete_in(conn, &sql.unsubscribe, node, &args).await?;
+        Some(PubSubChange::Subscribe(_) | PubSubChange::Unsubscribe(_)) => {
+            change_subscribers(conn, node_number(number)?, group).await?;
         }
         Some(PubSubChange::PutSpecial(one)) => {
             let entity = address_dictionary::intern_one(conn, one.jid.as_ref().bare().as_str()).await?;
@@ -439,15 +417,68 @@ async fn apply_group(conn: &mut DbConnection, number: u64, group: &[PubSubChange
     Ok(())
 }
 
-/// The bare addresses of subscribers.
-fn users(group: &[PubSubChange]) -> Vec<&str> {
-    let user = |change| match change {
-        &PubSubChange::Subscribe(ref user) | &PubSubChange::Unsubscribe(ref user) => {
-            Some(user.as_ref().bare().as_str())
-        }
-        _ => None,
+/// Adds and removes plain subscriptions, each as the last change of its user says.
+async fn change_subscribers(
+    conn: &mut DbConnection,
+    node: u32,
+    group: &[PubSubChange],
+) -> Result<(), StoreError> {
+    let mut users: BTreeMap<&str, bool> = BTreeMap::new();
+    for change in group {
+        match change {
+            &PubSubChange::Subscribe(ref user) => users.insert(user.as_ref().bare().as_str(), true),
+            &PubSubChange::Unsubscribe(ref user) => users.insert(user.as_ref().bare().as_str(), false),
+            _ => None,
+        };
+    }
+    let of = |wanted: bool| -> Vec<&str> {
+        users.iter().filter(|(_, is_added)| **is_added == wanted).map(|(user, _)| *user).collect()
     };
-    group.iter().filter_map(user).collect()
+    let (added, removed) = (of(true), of(false));
+    // Before rows of addresses are locked, so that all transactions take these locks in one order.
+    subscription_sets::lock(conn).await?;
+    let mut members: BTreeMap<u32, bool> = BTreeMap::new();
+    if !added.is_empty() {
+        let known = address_dictionary::intern(conn, &added).await?;
+        members.extend(known.values().map(|id| (id.get(), true)));
+    }
+    if !removed.is_empty() {
+        let known = address_dictionary::find(conn, &removed).await?;
+        members.extend(known.values().map(|id| (id.get(), false)));
+    }
+    subscription_sets::change_subscribers(conn, node, &members).await
+}
+
+/// Removes the plain subscriptions of a node that is removed: those of a large one later, in steps.
+async fn remove_subscribers(conn: &mut DbConnection, number: u64) -> Result<(), StoreError> {
+    let node = node_number(number)?;
+    for _ in 0..REMOVAL_STEPS {
+        if subscription_sets::remove_some(conn, SubscriptionSide::Subscribers, node).await? == 0 {
+            return Ok(());
+        }
+    }
+    let context = conn.context.clone();
+    conn.execute(&context.sql.pubsub.put_removed, &[Arg::number(number)]).await.map(drop)
+}
+
+/// Whether subscriptions of removed nodes are left.
+pub(crate) async fn has_removed(conn: &mut DbConnection) -> Result<bool, StoreError> {
+    let context = conn.context.clone();
+    Ok(conn.fetch_optional(&context.sql.pubsub.first_removed, &[Arg::number(0)]).await?.is_some())
+}
+
+/// Removes some subscriptions of a removed node; returns whether there may be more.
+pub(crate) async fn clean_some(conn: &mut DbConnection) -> Result<bool, StoreError> {
+    let context = conn.context.clone();
+    let sql = &context.sql.pubsub;
+    let Some(row) = conn.fetch_optional(&sql.first_removed, &[Arg::number(0)]).await? else {
+        return Ok(false);
+    };
+    let number = row.number(0)?;
+    if subscription_sets::remove_some(conn, SubscriptionSide::Subscribers, node_number(number)?).await? == 0 {
+        conn.execute(&sql.forget_removed, &[Arg::number(number)]).await?;
+    }
+    Ok(true)
 }
 
 /// Adds items; those with the same ids, earlier ones of this group included, are removed.
@@ -580,8 +611,22 @@ async fn subscriptions_of(
     let args = [Arg::number(entity), Arg::number(after), Arg::number(service), Arg::number(page.3.into())];
     // By number of the node: its address, and whether there is a plain subscription.
     let mut nodes: BTreeMap<u64, (Jid, bool)> = BTreeMap::new();
-    for row in &conn.fetch_all(&sql.subscribed_nodes, &args).await? {
-        nodes.insert(row.number(0)?, (node_address(&page.1, row.bytes(1)?)?, true));
+    let (subscriber, mut last) = (entity_number(entity)?, node_number(after)?);
+    // Nodes of other services, and removed ones, are in the set, too.
+    while nodes.len() < page.3 as usize {
+        let some = subscription_sets::nodes(conn, subscriber, last, page.3).await?;
+        let Some(end) = some.last() else { break };
+        last = *end;
+        let numbers: Vec<Arg<'_>> = some.iter().map(|number| Arg::number((*number).into())).collect();
+        for part in numbers.chunks(SizedStatement::MAX) {
+            let (size, text) = sql.names.at_least(part.len());
+            for row in &conn.fetch_all(text, &with_node(Arg::number(service), part, size)).await? {
+                nodes.insert(row.number(0)?, (node_address(&page.1, row.bytes(1)?)?, true));
+            }
+        }
+        if some.len() < page.3 as usize {
+            break;
+        }
     }
     for row in &conn.fetch_all(&sql.special_nodes, &args).await? {
         let node = node_address(&page.1, row.bytes(1)?)?;
@@ -614,24 +659,21 @@ async fn subscribers(
     after: Option<&Jid>,
     limit: u32,
 ) -> Result<Vec<Jid>, StoreError> {
-    let context = conn.context.clone();
-    let sql = &context.sql.pubsub;
     let Some(number) = find(conn, node).await? else { return Ok(Vec::new()) };
-    let limit = Arg::number(limit.into());
-    let rows = match after {
-        None => conn.fetch_all(&sql.subscribers, &[Arg::number(number), limit]).await?,
-        Some(after) => {
-            let Some(after) = id_of(conn, after.as_ref().bare().as_str()).await? else {
-                return Ok(Vec::new());
-            };
-            let pair = [Arg::number(number), Arg::number(after)];
-            if conn.fetch_optional(&sql.is_subscribed, &pair).await?.is_none() {
-                return Ok(Vec::new());
-            }
-            conn.fetch_all(&sql.subscribers_after, &[pair[0], pair[1], limit]).await?
+    let number = node_number(number)?;
+    let mut last = None;
+    if let Some(after) = after {
+        let Some(after) = id_of(conn, after.as_ref().bare().as_str()).await? else { return Ok(Vec::new()) };
+        let after = entity_number(after)?;
+        if !subscription_sets::contains(conn, number, after).await? {
+            return Ok(Vec::new());
         }
-    };
-    rows.iter().map(|row| address(row.text(0)?)).collect()
+        last = Some(after);
+    }
+    let numbers = subscription_sets::subscribers(conn, number, last, limit).await?;
+    let known = address_dictionary::resolve(conn, &numbers).await?;
+    let missing = || corrupt("the address of a subscriber is missing from the database");
+    numbers.iter().map(|number| known.get(number).cloned().ok_or_else(missing)).collect()
 }
 
 fn change_bytes(change: &PubSubChange) -> usize {
@@ -651,8 +693,17 @@ impl PubSub for SqlStores {
     fn apply(&self, node: JidRef<'_>, changes: Vec<PubSubChange>) -> StoreFuture<'_, ()> {
         let node = NodeName::new(node);
         let bytes = changes.iter().map(change_bytes).sum();
-        self.writer.call(node.owner(), bytes, (node, changes), |conn, (node, changes)| {
+        let is_removed = changes.contains(&PubSubChange::Remove);
+        let written = self.writer.call(node.owner(), bytes, (node, changes), |conn, (node, changes)| {
             Box::pin(apply(conn, node, changes))
+        });
+        if !is_removed {
+            return written;
+        }
+        Box::pin(async move {
+            written.await?;
+            self.subscription_cleaner.wake();
+            Ok(())
         })
     }
 
@@ -674,6 +725,23 @@ impl PubSub for SqlStores {
                 let rows = conn.fetch_in(&context.sql.pubsub.resolve, &args).await?;
                 let node = |row: &SqlRow| {
                     Ok((node_number(row.number(0)?)?, node_address(row.text(1)?, row.bytes(2)?)?))
+                };
+                rows.iter().map(node).collect()
+            })
+        })
+    }
+
+    fn of_services(&self, services: Vec<AddressId>) -> StoreFuture<'_, Vec<(AddressId, Jid)>> {
+        self.read(services, |conn, services| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                let args: Vec<Arg<'_>> = services.iter().map(|id| Arg::number(id.get().into())).collect();
+                let rows = conn.fetch_in(&context.sql.pubsub.of_services, &args).await?;
+                let node = |row: &SqlRow| {
+                    let service = u32::try_from(row.number(0)?).ok().and_then(AddressId::new);
+                    let service =
+                        service.ok_or_else(|| corrupt("the service of a PubSub node is no address"))?;
+                    Ok((service, node_address(row.text(1)?, row.bytes(2)?)?))
                 };
                 rows.iter().map(node).collect()
             })
@@ -731,7 +799,6 @@ impl PubSub for SqlStores {
     fn is_subscribed(&self, node: JidRef<'_>, subscriber: JidRef<'_>) -> StoreFuture<'_, bool> {
         self.read((NodeName::new(node), bare(subscriber)), |conn, (node, subscriber)| {
             Box::pin(async move {
-                let context = conn.context.clone();
                 let known = ids(conn, &[&node.service, subscriber]).await?;
                 let (Some(service), Some(user)) = (known.get(&node.service), known.get(subscriber)) else {
                     return Ok(false);
@@ -739,8 +806,7 @@ impl PubSub for SqlStores {
                 let Some(number) = find_of_service(conn, *service, &node.name).await? else {
                     return Ok(false);
                 };
-                let args = [Arg::number(number), Arg::number(*user)];
-                Ok(conn.fetch_optional(&context.sql.pubsub.is_subscribed, &args).await?.is_some())
+                subscription_sets::contains(conn, node_number(number)?, entity_number(*user)?).await
             })
         })
     }
@@ -754,11 +820,8 @@ impl PubSub for SqlStores {
     fn count_subscribers(&self, node: JidRef<'_>) -> StoreFuture<'_, u64> {
         self.read(NodeName::new(node), |conn, node| {
             Box::pin(async move {
-                let context = conn.context.clone();
                 let Some(number) = find(conn, node).await? else { return Ok(0) };
-                let args = [Arg::number(number)];
-                let row = conn.fetch_optional(&context.sql.pubsub.count_subscribers, &args).await?;
-                row.map_or(Ok(0), |row| row.number(0))
+                subscription_sets::count(conn, SubscriptionSide::Subscribers, node_number(number)?).await
             })
         })
     }
@@ -781,8 +844,12 @@ impl PubSub for SqlStores {
                 let context = conn.context.clone();
                 let sql = &context.sql.pubsub;
                 let most = u64::from(*most);
-                let plain = count(conn, &sql.count_plain, entity, most).await?;
-                Ok(plain + count(conn, &sql.count_special, entity, most).await?)
+                let Some(entity) = id_of(conn, entity).await? else { return Ok(0) };
+                let side = SubscriptionSide::Nodes;
+                let plain = subscription_sets::count(conn, side, entity_number(entity)?).await?;
+                let args = [Arg::number(entity), Arg::number(most)];
+                let row = conn.fetch_optional(&sql.count_special, &args).await?;
+                Ok(plain.min(most) + row.map_or(Ok(0), |row| row.number(0))?)
             })
         })
     }

@@ -271,14 +271,10 @@ impl TransactionWriter {
     }
 
     /// Adds or removes subscriptions, as numbers of node and subscriber; returns how many were changed.
-    pub(crate) fn change_subscriptions(
-        &self,
-        pairs: Vec<(u32, u32)>,
-        is_added: bool,
-    ) -> StoreFuture<'_, u64> {
+    pub(crate) fn change_subscriptions(&self, changes: Vec<(u32, u32, bool)>) -> StoreFuture<'_, u64> {
         let (answer, wait) = ReplySender::new();
-        let bytes = 64 + pairs.len() * 8;
-        let change = SubscriptionRequest::new(pairs, is_added, PendingReply::new(answer));
+        let bytes = 64 + changes.len() * 12;
+        let change = SubscriptionRequest::new(changes, PendingReply::new(answer));
         let queued = self
             .reserve_bytes(bytes)
             .and_then(|weight| self.push(&Owner::None, WriteRequest::Subscriptions(change, weight)));

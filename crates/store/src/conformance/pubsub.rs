@@ -1,10 +1,10 @@
 //! Conformance tests of [`crate::PubSub`].
 
 use super::{Fixture, UNUSUAL, jid, join_all};
-use crate::Stores;
 use crate::pubsub::{
     EntitySubscription, PubSubChange, PubSubItem, PubSubItemHead, PubSubNodeRecord, SpecialSubscription,
 };
+use crate::{AddressId, NodeNumber, Stores, SubscriptionChange};
 
 cases! {
     pubsub:
@@ -14,7 +14,10 @@ cases! {
     affiliations_are_read_by_node_and_by_entity,
     plain_subscriptions_are_read_by_node_in_pages,
     subscriptions_of_an_entity_are_read_over_all_nodes,
+    subscriptions_of_a_node_are_those_of_its_number,
+    a_node_of_many_subscribers_is_removed,
     listed_nodes_of_a_service_are_listed_in_pages,
+    nodes_of_several_services_are_read_at_once,
     nodes_of_a_creator_are_counted,
     nodes_have_numbers_that_are_never_given_twice,
     unusual_names_and_large_payloads_are_kept,
@@ -265,6 +268,59 @@ async fn subscriptions_of_an_entity_are_read_over_all_nodes(f: Fixture) {
     assert_eq!(f.stores.pubsub.count_subscriptions(user.as_ref(), 9).await.unwrap(), 0);
 }
 
+async fn subscriptions_of_a_node_are_those_of_its_number(f: Fixture) {
+    create(&f.stores, &["a", "b"]).await;
+    let (node, sets) = (jid("pubsub.example.org/a"), &f.stores.subscription_sets);
+    let number = NodeNumber(f.stores.pubsub.number(node.as_ref()).await.unwrap().unwrap());
+    let changes = vec![
+        PubSubChange::Subscribe(jid("ann@example.org")),
+        PubSubChange::Subscribe(jid("bob@example.org")),
+        PubSubChange::Unsubscribe(jid("bob@example.org")),
+        PubSubChange::PutItem(item(1, "a", b"")),
+    ];
+    apply(&f.stores, node.as_str(), changes).await;
+    let ann = f.stores.addresses.find(&jid("ann@example.org")).await.unwrap().unwrap();
+    assert_eq!(sets.subscribers(number, None, 9).await.unwrap(), [ann]);
+    assert_eq!(sets.nodes(ann, None, 9).await.unwrap(), [number]);
+    let eve = f.stores.addresses.intern(&jid("eve@example.org")).await.unwrap();
+    let change = |subscriber, is_added| SubscriptionChange { node: number, subscriber, is_added };
+    sets.change_many(vec![change(eve, true), change(ann, false)]).await.unwrap();
+    assert_eq!(f.stores.pubsub.subscribers(node.as_ref(), None, 9).await.unwrap(), [jid("eve@example.org")]);
+    assert!(f.stores.pubsub.is_subscribed(node.as_ref(), jid("eve@example.org").as_ref()).await.unwrap());
+    assert_eq!(f.stores.pubsub.count_subscriptions(jid("ann@example.org").as_ref(), 9).await.unwrap(), 0);
+    apply(&f.stores, node.as_str(), vec![PubSubChange::Remove]).await;
+    assert!(sets.nodes(eve, None, 9).await.unwrap().is_empty());
+    // Those of a number without a node are not shown.
+    sets.subscribe(number, eve).await.unwrap();
+    apply(&f.stores, "pubsub.example.org/b", vec![PubSubChange::Subscribe(jid("eve@example.org"))]).await;
+    let (user, service) = (jid("eve@example.org"), jid("pubsub.example.org"));
+    let of_eve = f.stores.pubsub.subscriptions_of(user.as_ref(), service.as_ref(), None, 1).await.unwrap();
+    assert_eq!(of_eve, [EntitySubscription { node: jid("pubsub.example.org/b"), special: None }]);
+}
+
+async fn a_node_of_many_subscribers_is_removed(f: Fixture) {
+    create(&f.stores, &["a", "b"]).await;
+    let node = jid("pubsub.example.org/a");
+    let number = NodeNumber(f.stores.pubsub.number(node.as_ref()).await.unwrap().unwrap());
+    apply(&f.stores, "pubsub.example.org/b", vec![PubSubChange::Subscribe(jid("ann@example.org"))]).await;
+    let ann = f.stores.addresses.find(&jid("ann@example.org")).await.unwrap().unwrap();
+    // More than one transaction removes.
+    let all = (0..9_000).filter_map(|at| AddressId::new(ann.get() + at * 301));
+    let all: Vec<(NodeNumber, AddressId)> = all.map(|id| (number, id)).collect();
+    f.stores.subscription_sets.add_many(all).await.unwrap();
+    apply(&f.stores, node.as_str(), vec![PubSubChange::Remove]).await;
+    assert_eq!(f.stores.pubsub.load(node.as_ref()).await.unwrap(), None);
+    let (user, service) = (jid("ann@example.org"), jid("pubsub.example.org"));
+    let of_ann = f.stores.pubsub.subscriptions_of(user.as_ref(), service.as_ref(), None, 9).await.unwrap();
+    assert_eq!(of_ann.len(), 1);
+    for _ in 0..200_000 {
+        if f.stores.subscription_sets.count_subscribers(number).await.unwrap() == 0 {
+            return;
+        }
+    }
+    panic!("subscriptions of a removed node are left");
+}
+
 async fn listed_nodes_of_a_service_are_listed_in_pages(f: Fixture) {
     create(&f.stores, &["a", "c", "d"]).await;
     apply(&f.stores, "pubsub.example.org/b", vec![PubSubChange::Put(record("b", false))]).await;
@@ -291,6 +347,26 @@ async fn listed_nodes_of_a_service_are_listed_in_pages(f: Fixture) {
     assert!(f.stores.pubsub.list(service.as_ref(), unknown, 9).await.unwrap().is_empty());
     let account = f.stores.pubsub.list(jid("ann@example.org").as_ref(), None, 9).await.unwrap();
     assert_eq!(account[0].jid, jid("ann@example.org/urn:x"));
+}
+
+async fn nodes_of_several_services_are_read_at_once(f: Fixture) {
+    create(&f.stores, &["a"]).await;
+    for node in ["ann@example.org/urn:x", "ann@example.org/urn:y", "bob@example.org/urn:x"] {
+        apply(&f.stores, node, vec![PubSubChange::Put(record(node, false))]).await;
+    }
+    let services = [jid("ann@example.org"), jid("bob@example.org"), jid("cleo@example.org")];
+    let ids = f.stores.addresses.intern_many(&services).await.unwrap();
+    let mut found = f.stores.pubsub.of_services(ids.clone()).await.unwrap();
+    found.sort_unstable();
+    let mut want = vec![
+        (ids[0], jid("ann@example.org/urn:x")),
+        (ids[0], jid("ann@example.org/urn:y")),
+        (ids[1], jid("bob@example.org/urn:x")),
+    ];
+    want.sort_unstable();
+    assert_eq!(found, want);
+    assert!(f.stores.pubsub.of_services(ids[2..].to_vec()).await.unwrap().is_empty());
+    assert!(f.stores.pubsub.of_services(Vec::new()).await.unwrap().is_empty());
 }
 
 async fn nodes_of_a_creator_are_counted(f: Fixture) {

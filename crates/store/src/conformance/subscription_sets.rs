@@ -6,7 +6,7 @@ use super::{Fixture, join_all};
 use crate::number_chunk::{NumberChunk, intersect};
 use crate::subscription_bulk::{BulkSubscriptions, add_bulk};
 use crate::subscription_sets::{MAX_PAIRS, SidedSet};
-use crate::{AddressId, NodeNumber, StoreErrorKind, Stores, SubscriptionSide};
+use crate::{AddressId, NodeNumber, StoreErrorKind, Stores, SubscriptionChange, SubscriptionSide};
 
 cases! {
     subscription_sets:
@@ -15,6 +15,7 @@ cases! {
     pages_are_in_ascending_order_and_complete,
     the_largest_numbers_are_kept,
     many_are_added_together,
+    changes_are_made_in_their_order,
     chunks_have_all_subscribers_of_a_node,
     a_node_of_many_subscribers_is_divided_and_removed,
     random_changes_are_those_of_a_model,
@@ -179,6 +180,31 @@ async fn many_are_added_together(f: Fixture) {
 /// Numbers that look random, ascending.
 fn scattered(count: u32, spread: u32) -> Vec<u32> {
     (0..count).map(|n| 1 + n * spread + n.wrapping_mul(2_654_435_761) % spread).collect()
+}
+
+async fn changes_are_made_in_their_order(f: Fixture) {
+    let sets = &f.stores.subscription_sets;
+    let one = |node, subscriber, is_added| SubscriptionChange {
+        node: NodeNumber(node),
+        subscriber: id(subscriber),
+        is_added,
+    };
+    let changes = vec![
+        one(1, 5, false),
+        one(1, 5, true),
+        one(2, 5, true),
+        one(1, 6, true),
+        one(1, 6, false),
+        one(1, 5, true),
+    ];
+    assert_eq!(sets.change_many(changes).await.unwrap(), 4, "with an effect");
+    assert_eq!((subscribers(&f.stores, 1, 9).await, nodes(&f.stores, 5, 9).await), (vec![5], vec![1, 2]));
+    let at_once =
+        join_all((1..200).map(|n| sets.change_many(vec![one(1, n, true), one(1, n, false)])).collect());
+    assert!(at_once.await.into_iter().all(|changed| changed.unwrap() >= 1));
+    assert!(subscribers(&f.stores, 1, 9).await.is_empty());
+    let too_many = vec![one(1, 1, true); MAX_PAIRS + 1];
+    assert_eq!(sets.change_many(too_many).await.unwrap_err().kind, StoreErrorKind::TooLarge);
 }
 
 async fn chunks_have_all_subscribers_of_a_node(f: Fixture) {

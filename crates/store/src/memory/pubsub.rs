@@ -9,14 +9,13 @@ use crate::pubsub::{
     EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubNodeRecord,
     SpecialSubscription, StoredPubSubNode,
 };
-use crate::{PubSub, StoreFuture};
+use crate::{AddressId, PubSub, StoreFuture, SubscriptionSide};
 
 /// A node with everything that it has.
 pub(super) struct PubSubEntry {
     number: u32,
     record: PubSubNodeRecord,
     affiliations: BTreeMap<Jid, u8>,
-    subscribers: BTreeSet<Jid>,
     special: BTreeMap<(Jid, Box<str>), Vec<u8>>,
     items: BTreeMap<u64, PubSubItem>,
 }
@@ -28,13 +27,18 @@ pub(super) struct PubSubEntries {
     last_number: u32,
 }
 
+impl PubSubEntries {
+    fn number(&self, node: JidRef<'_>) -> Option<u32> {
+        self.nodes.get(node.as_str()).map(|entry| entry.number)
+    }
+}
+
 impl PubSubEntry {
     fn new(number: u32, record: PubSubNodeRecord) -> PubSubEntry {
         PubSubEntry {
             number,
             record,
             affiliations: BTreeMap::new(),
-            subscribers: BTreeSet::new(),
             special: BTreeMap::new(),
             items: BTreeMap::new(),
         }
@@ -43,18 +47,12 @@ impl PubSubEntry {
     fn apply(&mut self, change: PubSubChange) {
         match change {
             PubSubChange::Put(record) => self.record = record,
-            PubSubChange::Remove => {}
+            PubSubChange::Remove | PubSubChange::Subscribe(_) | PubSubChange::Unsubscribe(_) => {}
             PubSubChange::Affiliate(jid, Some(affiliation)) => {
                 self.affiliations.insert(jid.bare().to_jid(), affiliation);
             }
             PubSubChange::Affiliate(jid, None) => {
                 self.affiliations.remove(&jid.bare().to_jid());
-            }
-            PubSubChange::Subscribe(jid) => {
-                self.subscribers.insert(jid.bare().to_jid());
-            }
-            PubSubChange::Unsubscribe(jid) => {
-                self.subscribers.remove(&jid.bare().to_jid());
             }
             PubSubChange::PutSpecial(one) => {
                 self.special.insert((one.jid, one.subid), one.state);
@@ -132,9 +130,27 @@ impl PubSub for MemoryStore {
         for change in changes {
             match change {
                 PubSubChange::Remove => {
-                    state.pubsub.nodes.remove(node.as_str());
+                    if let Some(entry) = state.pubsub.nodes.remove(node.as_str()) {
+                        state.subscriptions.remove_set(SubscriptionSide::Subscribers, entry.number);
+                    }
+                }
+                PubSubChange::Subscribe(user) => {
+                    let Some(number) = state.pubsub.number(node) else { continue };
+                    match state.intern(user.as_ref()) {
+                        Ok(id) => state.subscriptions.add(number, id.get()),
+                        Err(error) => return ready(Err(error)),
+                    };
+                }
+                PubSubChange::Unsubscribe(user) => {
+                    let number = state.pubsub.number(node);
+                    if let Some((number, id)) = number.zip(state.find_id(user.as_ref())) {
+                        state.subscriptions.remove(number, id.get());
+                    }
                 }
                 PubSubChange::Put(record) if !state.pubsub.nodes.contains_key(node.as_str()) => {
+                    if let Err(error) = state.intern(node.bare()) {
+                        return ready(Err(error));
+                    }
                     state.pubsub.last_number += 1;
                     let entry = PubSubEntry::new(state.pubsub.last_number, record);
                     state.pubsub.nodes.insert(node.to_jid(), entry);
@@ -162,9 +178,18 @@ impl PubSub for MemoryStore {
         ready(Ok(items))
     }
 
-    fn number(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<u32>> {
+    fn of_services(&self, services: Vec<AddressId>) -> StoreFuture<'_, Vec<(AddressId, Jid)>> {
         let state = self.state.lock();
-        ready(Ok(state.pubsub.nodes.get(node.as_str()).map(|entry| entry.number)))
+        let wanted: BTreeSet<AddressId> = services.into_iter().collect();
+        let of_service = |node: &Jid| {
+            let service = state.find_id(node.as_ref().bare()).filter(|id| wanted.contains(id))?;
+            Some((service, node.clone()))
+        };
+        ready(Ok(state.pubsub.nodes.keys().filter_map(of_service).collect()))
+    }
+
+    fn number(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<u32>> {
+        ready(Ok(self.state.lock().pubsub.number(node)))
     }
 
     fn resolve(&self, numbers: Vec<u32>) -> StoreFuture<'_, Vec<(u32, Jid)>> {
@@ -222,23 +247,29 @@ impl PubSub for MemoryStore {
 
     fn is_subscribed(&self, node: JidRef<'_>, subscriber: JidRef<'_>) -> StoreFuture<'_, bool> {
         let state = self.state.lock();
-        let entry = state.pubsub.nodes.get(node.as_str());
-        ready(Ok(entry.is_some_and(|entry| entry.subscribers.contains(subscriber.bare().as_str()))))
+        let pair = state.pubsub.number(node).zip(state.find_id(subscriber));
+        ready(Ok(pair.is_some_and(|(number, id)| state.subscriptions.contains(number, id.get()))))
     }
 
     fn subscribers(&self, node: JidRef<'_>, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<Jid>> {
         let state = self.state.lock();
-        let Some(entry) = state.pubsub.nodes.get(node.as_str()) else { return ready(Ok(Vec::new())) };
-        if after.as_ref().is_some_and(|after| !entry.subscribers.contains(after)) {
-            return ready(Ok(Vec::new()));
+        let Some(number) = state.pubsub.number(node) else { return ready(Ok(Vec::new())) };
+        let mut last = None;
+        if let Some(after) = after {
+            last = state.find_id(after.as_ref()).map(AddressId::get);
+            if !last.is_some_and(|last| state.subscriptions.contains(number, last)) {
+                return ready(Ok(Vec::new()));
+            }
         }
-        let rest = entry.subscribers.iter().filter(|jid| after.as_ref().is_none_or(|after| *jid > after));
-        ready(Ok(rest.take(limit as usize).cloned().collect()))
+        let members = state.subscriptions.after(SubscriptionSide::Subscribers, number, last);
+        let addresses = members.filter_map(AddressId::new).filter_map(|id| state.address(id).cloned());
+        ready(Ok(addresses.take(limit as usize).collect()))
     }
 
     fn count_subscribers(&self, node: JidRef<'_>) -> StoreFuture<'_, u64> {
         let state = self.state.lock();
-        ready(Ok(state.pubsub.nodes.get(node.as_str()).map_or(0, |entry| entry.subscribers.len() as u64)))
+        let of_node = |number| state.subscriptions.count(SubscriptionSide::Subscribers, number);
+        ready(Ok(state.pubsub.number(node).map_or(0, of_node)))
     }
 
     fn subscriptions_of(
@@ -249,8 +280,13 @@ impl PubSub for MemoryStore {
         limit: u32,
     ) -> StoreFuture<'_, Vec<EntitySubscription>> {
         let entity = entity.bare();
+        let nodes: BTreeSet<u32> = {
+            let state = self.state.lock();
+            let id = state.find_id(entity).map_or(0, AddressId::get);
+            state.subscriptions.after(SubscriptionSide::Nodes, id, None).collect()
+        };
         let pages = self.pubsub_page(service, after, limit, |node, entry| {
-            let plain = entry.subscribers.contains(entity.as_str()).then_some(None);
+            let plain = nodes.contains(&entry.number).then_some(None);
             let all: Vec<EntitySubscription> = plain
                 .into_iter()
                 .chain(entry.special_of(entity).map(Some))
@@ -264,9 +300,10 @@ impl PubSub for MemoryStore {
     fn count_subscriptions(&self, entity: JidRef<'_>, most: u32) -> StoreFuture<'_, u64> {
         let state = self.state.lock();
         let entity = entity.bare();
-        let plain = state.pubsub.nodes.values().filter(|entry| entry.subscribers.contains(entity.as_str()));
+        let id = state.find_id(entity).map_or(0, AddressId::get);
+        let plain = state.subscriptions.count(SubscriptionSide::Nodes, id);
         let special: usize = state.pubsub.nodes.values().map(|entry| entry.special_of(entity).count()).sum();
         let most = u64::from(most);
-        ready(Ok((plain.count() as u64).min(most) + (special as u64).min(most)))
+        ready(Ok(plain.min(most) + (special as u64).min(most)))
     }
 }

@@ -6,7 +6,9 @@ use std::ops::Bound;
 use super::{MemoryState, MemoryStore, ready};
 use crate::number_chunk::{Growth, NumberChunk, divide};
 use crate::subscription_sets::{SidedSet, check_pairs, check_sets};
-use crate::{AddressId, NodeNumber, StoreError, StoreFuture, SubscriptionSets, SubscriptionSide};
+use crate::{
+    AddressId, NodeNumber, StoreError, StoreFuture, SubscriptionChange, SubscriptionSets, SubscriptionSide,
+};
 
 /// Sets of both sides.
 #[derive(Default)]
@@ -30,12 +32,12 @@ impl SubscriptionEntries {
         }
     }
 
-    fn count(&self, side: SubscriptionSide, number: u32) -> u64 {
+    pub(super) fn count(&self, side: SubscriptionSide, number: u32) -> u64 {
         self.side(side).get(&number).map_or(0, |set| set.len() as u64)
     }
 
     /// Members of a set above a number.
-    fn after(
+    pub(super) fn after(
         &self,
         side: SubscriptionSide,
         number: u32,
@@ -46,9 +48,18 @@ impl SubscriptionEntries {
         set.flat_map(move |set| set.range((begin, Bound::Unbounded)).copied())
     }
 
-    fn add(&mut self, node: NodeNumber, subscriber: AddressId) -> bool {
-        self.nodes.entry(subscriber.get()).or_default().insert(node.0);
-        self.subscribers.entry(node.0).or_default().insert(subscriber.get())
+    pub(super) fn add(&mut self, node: u32, subscriber: u32) -> bool {
+        self.nodes.entry(subscriber).or_default().insert(node);
+        self.subscribers.entry(node).or_default().insert(subscriber)
+    }
+
+    pub(super) fn remove(&mut self, node: u32, subscriber: u32) -> bool {
+        self.remove_member(SubscriptionSide::Nodes, subscriber, node);
+        self.remove_member(SubscriptionSide::Subscribers, node, subscriber)
+    }
+
+    pub(super) fn contains(&self, node: u32, subscriber: u32) -> bool {
+        self.subscribers.get(&node).is_some_and(|set| set.contains(&subscriber))
     }
 
     fn remove_member(&mut self, side: SubscriptionSide, number: u32, member: u32) -> bool {
@@ -61,7 +72,7 @@ impl SubscriptionEntries {
         was_there
     }
 
-    fn remove_set(&mut self, side: SubscriptionSide, number: u32) -> u64 {
+    pub(super) fn remove_set(&mut self, side: SubscriptionSide, number: u32) -> u64 {
         let members = self.side_mut(side).remove(&number).unwrap_or_default();
         for member in &members {
             self.remove_member(side.opposite(), *member, number);
@@ -83,27 +94,36 @@ impl MemoryStore {
 
 impl SubscriptionSets for MemoryStore {
     fn subscribe(&self, node: NodeNumber, subscriber: AddressId) -> StoreFuture<'_, bool> {
-        self.with_subscriptions(|sets| Ok(sets.add(node, subscriber)))
+        self.with_subscriptions(|sets| Ok(sets.add(node.0, subscriber.get())))
     }
 
     fn unsubscribe(&self, node: NodeNumber, subscriber: AddressId) -> StoreFuture<'_, bool> {
-        self.with_subscriptions(|sets| {
-            sets.remove_member(SubscriptionSide::Nodes, subscriber.get(), node.0);
-            Ok(sets.remove_member(SubscriptionSide::Subscribers, node.0, subscriber.get()))
-        })
+        self.with_subscriptions(|sets| Ok(sets.remove(node.0, subscriber.get())))
     }
 
     fn add_many(&self, pairs: Vec<(NodeNumber, AddressId)>) -> StoreFuture<'_, u64> {
         self.with_subscriptions(|sets| {
             check_pairs(pairs.len())?;
-            Ok(pairs.into_iter().map(|(node, subscriber)| u64::from(sets.add(node, subscriber))).sum())
+            Ok(pairs
+                .into_iter()
+                .map(|(node, subscriber)| u64::from(sets.add(node.0, subscriber.get())))
+                .sum())
+        })
+    }
+
+    fn change_many(&self, changes: Vec<SubscriptionChange>) -> StoreFuture<'_, u64> {
+        self.with_subscriptions(|sets| {
+            check_pairs(changes.len())?;
+            let change = |one: SubscriptionChange| match one.is_added {
+                true => sets.add(one.node.0, one.subscriber.get()),
+                false => sets.remove(one.node.0, one.subscriber.get()),
+            };
+            Ok(changes.into_iter().map(change).map(u64::from).sum())
         })
     }
 
     fn contains(&self, node: NodeNumber, subscriber: AddressId) -> StoreFuture<'_, bool> {
-        self.with_subscriptions(|sets| {
-            Ok(sets.subscribers.get(&node.0).is_some_and(|set| set.contains(&subscriber.get())))
-        })
+        self.with_subscriptions(|sets| Ok(sets.contains(node.0, subscriber.get())))
     }
 
     fn count_subscribers(&self, node: NodeNumber) -> StoreFuture<'_, u64> {

@@ -5,8 +5,8 @@
 //! message to the buffer of its recipient, and writes every buffer once. There is no lock, no task, no allocation
 //! for a message and no fairness beyond the order of events. A presence with content is written to all other connections
 //! at once, one after the other; any other is dropped. Bytes that a socket does not take
-//! are kept without a bound. Rooms are those of `relay_rooms.rs`: the messages of a room that were read in a wake-up are
-//! written to each occupant with one write.
+//! are kept without a bound. Rooms are those of `relay_rooms.rs`, PubSub nodes those of `relay_nodes.rs`: the messages of a room or
+//! node that were read in a wake-up are written to each occupant or subscriber with one write.
 //!
 //! # Pitfalls
 //!
@@ -21,6 +21,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
 use super::relay::{MAX_MESSAGE_BYTES, RelayLogin, attribute};
+use super::relay_nodes::RelayNodes;
 use super::relay_rooms::{ROOM_MESSAGE, ROOM_PRESENCE, RelayRooms};
 
 const LISTENER: Token = Token(usize::MAX);
@@ -65,6 +66,7 @@ pub(super) struct GatheringRelay {
     addresses: HashMap<Vec<u8>, usize>,
     dirty: Vec<usize>,
     rooms: RelayRooms,
+    nodes: RelayNodes,
     scratch: Vec<u8>,
 }
 
@@ -86,6 +88,7 @@ impl GatheringRelay {
             addresses: HashMap::new(),
             dirty: Vec::new(),
             rooms: RelayRooms::default(),
+            nodes: RelayNodes::default(),
             scratch: vec![0; MAX_MESSAGE_BYTES],
         })
     }
@@ -117,6 +120,9 @@ impl GatheringRelay {
             let mut rooms = std::mem::take(&mut self.rooms);
             rooms.flush(|token, bytes| self.write_now(token, bytes));
             self.rooms = rooms;
+            let mut nodes = std::mem::take(&mut self.nodes);
+            nodes.flush(|token, bytes| self.write_now(token, bytes));
+            self.nodes = nodes;
             let mut dirty = std::mem::take(&mut self.dirty);
             for token in dirty.drain(..) {
                 self.write(token);
@@ -221,6 +227,9 @@ impl GatheringRelay {
                     let Some((length, answer)) = connection.login.answer(rest) else { break };
                     if connection.login.is_bound() {
                         self.addresses.entry(connection.login.address().to_vec()).or_insert(token);
+                    }
+                    if rest.starts_with(b"<iq type='set' to='") {
+                        self.nodes.request(token, &rest[..length]);
                     }
                     self.append(token, &answer);
                     at += length;

@@ -21,11 +21,13 @@ mod gathering_relay;
 mod logins;
 mod memory;
 mod million_sessions;
+mod nodes;
 mod offline;
 pub(crate) mod peers;
 mod presence;
 pub(crate) mod process;
 pub(crate) mod relay;
+mod relay_nodes;
 mod relay_rooms;
 pub(crate) mod report;
 mod resume;
@@ -80,6 +82,9 @@ enum BenchCommand {
     Broadcast(broadcast::BroadcastBenchArgs),
     /// Rooms: joins and copies of messages, beside a loop that writes the same bytes, ejabberd and Prosody.
     Muc(rooms::RoomBenchArgs),
+    /// PubSub nodes: events, beside a loop that writes the same bytes, ejabberd and Prosody.
+    #[command(name = "pubsub")]
+    PubSub(nodes::NodeBenchArgs),
     /// Throng beside ejabberd and Prosody: memory, logins, messages, presence.
     Peers(peers::compare::ComparisonArgs),
     /// The load generator beside Tsung 1.7, with the same scenario against ejabberd.
@@ -180,6 +185,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Subscriptions(args) => subscriptions::run(args, &mut report)?,
         BenchCommand::MillionSessions(args) => million_sessions::run(args, &mut report)?,
         BenchCommand::Muc(args) => rooms::run(args, &mut report)?,
+        BenchCommand::PubSub(args) => nodes::run(args, &mut report)?,
         BenchCommand::Peers(args) => return peers::compare::run(args),
         BenchCommand::Bosh(args) => peers::bosh::run(args, &mut report)?,
         BenchCommand::Load(args) => peers::load::run(args, &mut report)?,

@@ -264,8 +264,8 @@ impl RunState {
             return;
         }
         let changes = std::mem::take(&mut snapshot.online);
-        let copies = snapshot.counters.get(Counter::RoomCopies as usize).copied().unwrap_or(0);
-        self.workers[usize::from(worker)].room_copies = copies;
+        let of = |counter: Counter| snapshot.counters.get(counter as usize).copied().unwrap_or(0);
+        self.workers[usize::from(worker)].room_copies = of(Counter::RoomCopies) + of(Counter::NodeEvents);
         self.merger.add(worker, snapshot);
         if !changes.is_empty() && !matches!(self.stage, RunPhase::Closing(_)) {
             let others: Vec<u16> = self.live_workers().filter(|w| *w != worker).collect();
@@ -486,6 +486,15 @@ impl RunState {
         }
     }
 
+    /// Completes the account of items of PubSub nodes.
+    fn count_nodes(&mut self, by_worker: &[Option<FinalReport>], second: u32) {
+        let account = room_accounting::account_of_nodes(by_worker, &self.schedule.clocks);
+        self.merger.count(Counter::NodeEventsLost, account.lost, second);
+        self.merger.count(Counter::NodeEventsReordered, account.reordered, second);
+        self.merger.count(Counter::NodePublisherReordered, account.sender_reordered, second);
+        self.merger.count(Counter::NodePublicationsUnreceived, account.unreceived, second);
+    }
+
     fn finish_accounting(&mut self, now: u64) {
         let second = self.second(self.end_us.unwrap_or(now));
         // Workers that died, and those that ended the run with a reason, have sent no accounting.
@@ -495,6 +504,7 @@ impl RunState {
             self.count_lost(&by_worker, second);
         }
         self.count_rooms(&by_worker, second);
+        self.count_nodes(&by_worker, second);
         let finals: Vec<FinalReport> = by_worker.into_iter().flatten().collect();
         let owners = &self.schedule.owners;
         let owner = |user: u32| owners[user as usize % owners.len()];

@@ -141,7 +141,7 @@ fn rooms_of_all_workers_are_compared_at_the_end() {
     };
     let stay = |last| RoomStay { joined_at: 1, first: 0, last, to_the_end: true, deviations: Vec::new() };
     let sent = vec![SentRoomMessage { sender: 0, at: 2, refused: false }; 3];
-    let first = RoomReport { room: 7, sent, log: log(&[0, 1, 2]), stays: vec![stay(2)] };
+    let first = RoomReport { room: 7, is_node: false, sent, log: log(&[0, 1, 2]), stays: vec![stay(2)] };
     let second = RoomReport { room: 7, log: log(&[0, 2]), stays: vec![stay(1)], ..RoomReport::default() };
     let mut run_state = running(2);
     for (worker, room) in [(0, first), (1, second)] {

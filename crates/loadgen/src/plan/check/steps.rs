@@ -5,8 +5,8 @@
 
 use super::super::error::nearest;
 use super::super::{
-    AccountSource, Destination, LoadPlan, MessageBody, PlanError, PlanStep, RoomSelection, RoomStep,
-    TemplatePart, TextTemplate, UserSession, VariableCondition, VariableValue,
+    AccountSource, Destination, LoadPlan, MessageBody, NodeSelection, PlanError, PlanStep, PubSubStep,
+    RoomSelection, RoomStep, TemplatePart, TextTemplate, UserSession, VariableCondition, VariableValue,
 };
 
 /// Progress of a user.
@@ -24,6 +24,8 @@ struct SessionCheck<'a> {
     stage: SessionStage,
     has_roster: bool,
     has_room: bool,
+    /// A subscription comes before.
+    has_node: bool,
     /// Some step requests resumable streams.
     manages: bool,
     variables: Vec<&'a str>,
@@ -51,6 +53,7 @@ pub(super) fn check(plan: &LoadPlan, session: &UserSession, errors: &mut Vec<Pla
         stage: SessionStage::Away,
         has_roster: false,
         has_room: false,
+        has_node: false,
         manages,
         variables,
         errors,
@@ -145,7 +148,9 @@ impl<'a> SessionCheck<'a> {
             PlanStep::Disconnect | PlanStep::Cut => {
                 self.stage = SessionStage::Away;
                 self.has_roster = false;
-                self.has_room &= matches!(step, PlanStep::Cut) && self.manages;
+                let stays = matches!(step, PlanStep::Cut) && self.manages;
+                self.has_room &= stays;
+                self.has_node &= stays;
             }
             PlanStep::Think(_)
             | PlanStep::Barrier { .. }
@@ -200,6 +205,7 @@ impl<'a> SessionCheck<'a> {
                 }
             }
             PlanStep::Room(step) => self.room(step, path),
+            PlanStep::PubSub(step) => self.pubsub(step, path),
             PlanStep::Raw { xml, .. } => {
                 self.require(SessionStage::Connected, "raw", path);
                 self.text(xml, path);
@@ -245,6 +251,32 @@ impl<'a> SessionCheck<'a> {
                 self.optional_text(status.as_ref(), path);
             }
             RoomStep::Message { .. } | RoomStep::Leave { .. } => {}
+        }
+    }
+
+    /// Checks a step at PubSub nodes.
+    fn pubsub(&mut self, step: &'a PubSubStep, path: &str) {
+        self.require(SessionStage::Bound, step.name(), path);
+        if self.anonymous() && matches!(step.node(), NodeSelection::Ring { .. }) {
+            self.error(
+                path,
+                "chooses a node by the user's number, which anonymous users do not have; name a node",
+            );
+        }
+        match step.node() {
+            NodeSelection::Named(node) => self.text(node, path),
+            NodeSelection::Subscribed | NodeSelection::All if !self.has_node => {
+                let text = "comes before a subscription; name a node, or put \"pubsub_subscribe\" before it";
+                self.error(path, format!("{} {text}", step.name()));
+                self.has_node = true;
+            }
+            _ => {}
+        }
+        match step {
+            PubSubStep::Subscribe { .. } | PubSubStep::Listen { .. } => self.has_node = true,
+            PubSubStep::Publish { body: MessageBody::Text(text), .. } => self.text(text, path),
+            PubSubStep::Unsubscribe { subid, .. } => self.optional_text(subid.as_ref(), path),
+            _ => {}
         }
     }
 

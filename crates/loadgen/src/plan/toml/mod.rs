@@ -447,6 +447,7 @@ fn options(s: &TomlSection<'_>) -> PlanOptions {
     options.receive_buffer = whole("receive_buffer", i64::from(i32::MAX)).map(|n| n as u32);
     options.send_buffer = whole("send_buffer", i64::from(i32::MAX)).map(|n| n as u32);
     options.muc_service = section.get("muc_service").and_then(|n| n.text()).map(str::to_owned);
+    options.pubsub_service = section.get("pubsub_service").and_then(|n| n.text()).map(str::to_owned);
     options.stamps = boolean("stamps").unwrap_or(options.stamps);
     if let Some(node) = section.get("fail_on") {
         for text in node.texts().unwrap_or_default() {

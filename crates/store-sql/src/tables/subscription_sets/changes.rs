@@ -11,22 +11,17 @@ use crate::dialect::DbConnection;
 use crate::writer::Owner;
 use crate::writer::jobs::{MergeableRequest, PendingReply};
 
-/// Subscriptions to add or to remove, for one caller.
+/// Subscriptions to add and to remove, in their order, for one caller.
 pub(crate) struct SubscriptionRequest {
-    /// Numbers of node and subscriber.
-    pairs: Vec<(u32, u32)>,
-    is_added: bool,
+    /// Numbers of node and subscriber, and whether the subscription is added.
+    changes: Vec<(u32, u32, bool)>,
     /// Count of the subscriptions that were changed.
     reply: PendingReply<u64>,
 }
 
 impl SubscriptionRequest {
-    pub(crate) fn new(
-        pairs: Vec<(u32, u32)>,
-        is_added: bool,
-        reply: PendingReply<u64>,
-    ) -> SubscriptionRequest {
-        SubscriptionRequest { pairs, is_added, reply }
+    pub(crate) fn new(changes: Vec<(u32, u32, bool)>, reply: PendingReply<u64>) -> SubscriptionRequest {
+        SubscriptionRequest { changes, reply }
     }
 }
 
@@ -66,19 +61,22 @@ async fn change_many(
 ) -> Result<(), StoreError> {
     lock(conn).await?;
     let side = SubscriptionSide::Subscribers;
-    let pairs = requests.iter().flat_map(|request| request.pairs.iter().copied());
-    let loaded = LoadedChunks::load(conn, side, pairs).await?;
+    let mut pairs: Vec<(u32, u32)> = Vec::new();
+    for request in requests.iter() {
+        pairs.extend(request.changes.iter().map(|(node, subscriber, _)| (*node, *subscriber)));
+    }
+    let loaded = LoadedChunks::load(conn, side, pairs.into_iter()).await?;
     let mut states: BTreeMap<(u32, u32), PairState> = BTreeMap::new();
     for request in &mut *requests {
         let mut count = 0;
-        for (node, subscriber) in &request.pairs {
+        for (node, subscriber, is_added) in &request.changes {
             let state = states.entry((*node, *subscriber)).or_insert_with(|| {
                 let chunk = loaded.covering(*node, *subscriber);
                 let before = chunk.is_some_and(|(_, chunk)| chunk.contains(*subscriber));
                 PairState { before, after: before }
             });
-            count += u64::from(state.after != request.is_added);
-            state.after = request.is_added;
+            count += u64::from(state.after != *is_added);
+            state.after = *is_added;
         }
         request.reply.set(Ok(count));
     }

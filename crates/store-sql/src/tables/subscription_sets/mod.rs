@@ -20,10 +20,13 @@ mod changes;
 mod chunk_table;
 mod keys;
 
+use std::collections::BTreeMap;
+
 use store::number_chunk::NumberChunk;
 use store::subscription_sets::{SidedSet, check_pairs, check_sets};
 use store::{
-    AddressId, NodeNumber, StoreError, StoreErrorKind, StoreFuture, SubscriptionSets, SubscriptionSide,
+    AddressId, NodeNumber, StoreError, StoreErrorKind, StoreFuture, SubscriptionChange, SubscriptionSets,
+    SubscriptionSide,
 };
 
 use self::chunk_table::ChunkStatements;
@@ -70,7 +73,7 @@ impl TableStatements for SubscriptionStatements {
 }
 
 /// Keeps all other transactions from changing chunks.
-async fn lock(conn: &mut DbConnection) -> Result<(), StoreError> {
+pub(super) async fn lock(conn: &mut DbConnection) -> Result<(), StoreError> {
     let context = conn.context.clone();
     if let Some(lock) = &context.sql.subscription_sets.lock {
         conn.fetch_optional(lock, &[]).await?;
@@ -107,7 +110,7 @@ async fn members(conn: &mut DbConnection, at: SetPosition) -> Result<Vec<u32>, S
 }
 
 /// Removes some subscriptions of a set; returns how many. None: the set is empty.
-async fn remove_some(
+pub(super) async fn remove_some(
     conn: &mut DbConnection,
     side: SubscriptionSide,
     number: u32,
@@ -125,6 +128,64 @@ async fn remove_some(
     chunk_table::change(conn, side, &of_set).await?;
     chunk_table::change(conn, side.opposite(), &of_members).await?;
     Ok(members.len() as u64)
+}
+
+/// Adds and removes subscriptions of a node, inside a transaction that changes the node, too: whether each subscriber is added.
+pub(super) async fn change_subscribers(
+    conn: &mut DbConnection,
+    node: u32,
+    subscribers: &BTreeMap<u32, bool>,
+) -> Result<(), StoreError> {
+    if subscribers.is_empty() {
+        return Ok(());
+    }
+    lock(conn).await?;
+    let of_node: Vec<(u32, u32, bool)> =
+        subscribers.iter().map(|(subscriber, is_added)| (node, *subscriber, *is_added)).collect();
+    let of_subscribers: Vec<(u32, u32, bool)> =
+        subscribers.iter().map(|(subscriber, is_added)| (*subscriber, node, *is_added)).collect();
+    chunk_table::change(conn, SubscriptionSide::Subscribers, &of_node).await?;
+    chunk_table::change(conn, SubscriptionSide::Nodes, &of_subscribers).await
+}
+
+/// Whether there is a subscription.
+pub(super) async fn contains(
+    conn: &mut DbConnection,
+    node: u32,
+    subscriber: u32,
+) -> Result<bool, StoreError> {
+    let chunk = chunk_table::covering(conn, SubscriptionSide::Subscribers, node, subscriber).await?;
+    Ok(chunk.is_some_and(|(_, chunk)| chunk.contains(subscriber)))
+}
+
+/// Subscribers of a node above a number.
+pub(super) async fn subscribers(
+    conn: &mut DbConnection,
+    node: u32,
+    after: Option<u32>,
+    limit: u32,
+) -> Result<Vec<u32>, StoreError> {
+    members(conn, SetPosition { side: SubscriptionSide::Subscribers, number: node, after, limit }).await
+}
+
+/// Nodes of a subscriber above a number.
+pub(super) async fn nodes(
+    conn: &mut DbConnection,
+    subscriber: u32,
+    after: u32,
+    limit: u32,
+) -> Result<Vec<u32>, StoreError> {
+    let after = Some(after);
+    members(conn, SetPosition { side: SubscriptionSide::Nodes, number: subscriber, after, limit }).await
+}
+
+/// Count of the members of a set.
+pub(super) async fn count(
+    conn: &mut DbConnection,
+    side: SubscriptionSide,
+    number: u32,
+) -> Result<u64, StoreError> {
+    chunk_table::count(conn, side, number).await
 }
 
 impl SqlStores {
@@ -158,12 +219,12 @@ impl SqlStores {
 
 impl SubscriptionSets for SqlStores {
     fn subscribe(&self, node: NodeNumber, subscriber: AddressId) -> StoreFuture<'_, bool> {
-        let changed = self.writer.change_subscriptions(vec![(node.0, subscriber.get())], true);
+        let changed = self.writer.change_subscriptions(vec![(node.0, subscriber.get(), true)]);
         Box::pin(async move { Ok(changed.await? > 0) })
     }
 
     fn unsubscribe(&self, node: NodeNumber, subscriber: AddressId) -> StoreFuture<'_, bool> {
-        let changed = self.writer.change_subscriptions(vec![(node.0, subscriber.get())], false);
+        let changed = self.writer.change_subscriptions(vec![(node.0, subscriber.get(), false)]);
         Box::pin(async move { Ok(changed.await? > 0) })
     }
 
@@ -171,17 +232,22 @@ impl SubscriptionSets for SqlStores {
         if let Err(error) = check_pairs(pairs.len()) {
             return Box::pin(std::future::ready(Err(error)));
         }
-        let pairs = pairs.into_iter().map(|(node, subscriber)| (node.0, subscriber.get())).collect();
-        self.writer.change_subscriptions(pairs, true)
+        let changes = pairs.into_iter().map(|(node, subscriber)| (node.0, subscriber.get(), true)).collect();
+        self.writer.change_subscriptions(changes)
+    }
+
+    fn change_many(&self, changes: Vec<SubscriptionChange>) -> StoreFuture<'_, u64> {
+        if let Err(error) = check_pairs(changes.len()) {
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        let changes =
+            changes.into_iter().map(|one| (one.node.0, one.subscriber.get(), one.is_added)).collect();
+        self.writer.change_subscriptions(changes)
     }
 
     fn contains(&self, node: NodeNumber, subscriber: AddressId) -> StoreFuture<'_, bool> {
         self.read((node.0, subscriber.get()), |conn, (node, subscriber)| {
-            Box::pin(async move {
-                let chunk =
-                    chunk_table::covering(conn, SubscriptionSide::Subscribers, *node, *subscriber).await?;
-                Ok(chunk.is_some_and(|(_, chunk)| chunk.contains(*subscriber)))
-            })
+            Box::pin(contains(conn, *node, *subscriber))
         })
     }
 

@@ -156,7 +156,7 @@ pub(super) fn configuration(wanted: &PeerOptions, address: SocketAddr) -> Result
             Some(_) => "  mod_stream_mgmt: {}\nshaper_rules:\n  max_user_offline_messages: 1000\n",
             None => "",
         };
-        let rooms = wanted.rooms.map(rooms).unwrap_or_default();
+        let rooms = wanted.rooms.map(rooms).unwrap_or_default() + if wanted.nodes { NODES } else { "" };
         let lines: String = modules.iter().map(|module| format!("  mod_{module}: {{}}\n")).collect();
         format!("modules:\n{lines}{bosh}{rooms}{acknowledged}")
     };
@@ -194,6 +194,10 @@ pub(super) fn configuration(wanted: &PeerOptions, address: SocketAddr) -> Result
         format = if wanted.passwords == PasswordStorage::Scram { "scram" } else { "plain" },
     ))
 }
+
+/// PubSub with the plugins of its own example, and without a limit of items for the last one.
+const NODES: &str =
+    "  mod_pubsub:\n    access_createnode: all\n    last_item_cache: false\n    plugins: [flat]\n";
 
 /// Rooms. By default ejabberd admits 200 occupants, and sends no presence in rooms of more than 1 000.
 fn rooms(presence: RoomPresence) -> String {

@@ -160,6 +160,9 @@ pub(crate) struct PeerOptions {
     /// Enable rooms, with the presence of all or of nobody else.
     #[arg(long, value_enum)]
     pub(crate) rooms: Option<RoomPresence>,
+    /// Enable PubSub at `pubsub.localhost`, without limits of rates.
+    #[arg(long)]
+    pub(crate) nodes: bool,
     /// Offer STARTTLS; Throng only.
     #[arg(long)]
     pub(crate) offer_tls: bool,
@@ -183,6 +186,7 @@ impl PeerOptions {
             incremental: false,
             web: false,
             rooms: None,
+            nodes: false,
             offer_tls: false,
             database: None,
         }

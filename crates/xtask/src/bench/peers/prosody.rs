@@ -210,8 +210,9 @@ fn configuration(wanted: &PeerOptions, folder: &Path, data: &Path, address: Sock
          {web}\
          modules_enabled = {{ {modules}{over_http}}}\n\
          modules_disabled = {{ {off}}}\n\
-         VirtualHost \"{DOMAIN}\"\n{rooms}",
+         VirtualHost \"{DOMAIN}\"\n{rooms}{nodes}",
         rooms = wanted.rooms.map(rooms).unwrap_or_default(),
+        nodes = if wanted.nodes { nodes() } else { String::new() },
         collector = if wanted.incremental { "incremental" } else { "generational" },
         modules = list(modules),
         over_http = list(over_http),
@@ -222,6 +223,11 @@ fn configuration(wanted: &PeerOptions, folder: &Path, data: &Path, address: Sock
         ip = address.ip(),
         port = address.port(),
     ))
+}
+
+/// PubSub, of which users of the domain may create nodes.
+fn nodes() -> String {
+    format!("Component \"pubsub.{DOMAIN}\" \"pubsub\"\n  admins = {{ \"u0@{DOMAIN}\" }}\n")
 }
 
 /// Rooms. They are not locked when they are created; a client that does not wait for its configuration can enter.

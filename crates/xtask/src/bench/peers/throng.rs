@@ -51,6 +51,9 @@ pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) 
             }
         )),
     }
+    if wanted.nodes {
+        text.push_str("\n[limits]\nstanzas_per_second = 0\nbytes_per_second = 0\n\n[modules.pubsub]\nstanzas_per_second_per_sender = 0\n");
+    }
     if wanted.form == ModuleSet::Stock {
         text.push_str("\n[modules]\n");
         for feature in features::registry::ALL.iter().filter(|feature| !feature.default_on) {

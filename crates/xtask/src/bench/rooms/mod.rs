@@ -33,8 +33,8 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
-use self::servers::RoomServerKind;
-use self::table::RoomBenchTable;
+pub(super) use self::servers::{RoomServer, RoomServerKind, install};
+pub(super) use self::table::RoomBenchTable;
 use super::report::{BenchReport, print_progress, print_result};
 use super::server_under_test::{BenchOptions, server_program};
 

@@ -1,15 +1,17 @@
 //! The servers of the bench, each with its accounts and rooms.
 
+use std::path::Path;
+
 use anyhow::{Context as _, Result};
 
 use super::super::clients::{ClientOptions, ClientSecurity};
 use super::super::peers::{PeerOptions, PeerServer, RoomPresence, RunningPeer, command, start_peer};
-use super::super::server_under_test::ServerUnderTest;
+use super::super::server_under_test::{BenchOptions, ServerUnderTest};
 use super::RoomBench;
 
 /// A server that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
-pub(super) enum RoomServerKind {
+pub(in super::super) enum RoomServerKind {
     /// The loop.
     Loop,
     /// Ours.
@@ -21,10 +23,11 @@ pub(super) enum RoomServerKind {
 }
 
 impl RoomServerKind {
-    pub(super) const ALL: [RoomServerKind; 4] = [Self::Loop, Self::Throng, Self::Ejabberd, Self::Prosody];
+    pub(in super::super) const ALL: [RoomServerKind; 4] =
+        [Self::Loop, Self::Throng, Self::Ejabberd, Self::Prosody];
 
     /// Its name in tables.
-    pub(super) fn name(self) -> &'static str {
+    pub(in super::super) fn name(self) -> &'static str {
         self.peer().map_or("loop", PeerServer::name)
     }
 
@@ -39,7 +42,7 @@ impl RoomServerKind {
 }
 
 /// Installs the packages of the servers.
-pub(super) fn install(servers: &[RoomServerKind]) -> Result<()> {
+pub(in super::super) fn install(servers: &[RoomServerKind]) -> Result<()> {
     let packages: Vec<&str> = servers
         .iter()
         .filter(|it| matches!(it, RoomServerKind::Ejabberd | RoomServerKind::Prosody))
@@ -53,7 +56,7 @@ pub(super) fn install(servers: &[RoomServerKind]) -> Result<()> {
 }
 
 /// A running server.
-pub(super) struct RoomServer {
+pub(in super::super) struct RoomServer {
     measured: ServerUnderTest,
     peer: Option<RunningPeer>,
 }
@@ -66,26 +69,42 @@ impl RoomServer {
         accounts: usize,
         presence: RoomPresence,
     ) -> Result<Self> {
+        let wanted = PeerOptions { rooms: Some(presence), ..PeerOptions::new(accounts, 0) };
+        Self::start_peer(bench.options, &bench.program, kind, wanted)
+    }
+
+    /// Starts one with a PubSub service instead of rooms.
+    pub(in super::super) fn start_with_nodes(
+        options: &BenchOptions,
+        program: &Path,
+        kind: RoomServerKind,
+        accounts: usize,
+    ) -> Result<Self> {
+        let wanted = PeerOptions { nodes: true, ..PeerOptions::new(accounts, 0) };
+        Self::start_peer(options, program, kind, wanted)
+    }
+
+    fn start_peer(
+        options: &BenchOptions,
+        program: &Path,
+        kind: RoomServerKind,
+        wanted: PeerOptions,
+    ) -> Result<Self> {
         let Some(peer) = kind.peer() else {
-            return Ok(Self { measured: ServerUnderTest::gathering_relay(bench.options)?, peer: None });
+            return Ok(Self { measured: ServerUnderTest::gathering_relay(options)?, peer: None });
         };
-        let wanted = PeerOptions {
-            rooms: Some(presence),
-            server: Some(bench.program.clone()),
-            ..PeerOptions::new(accounts, 0)
-        };
-        let running = start_peer(peer, &wanted)?;
-        let clients = bench.options.clients(running.id(), running.address(), ClientSecurity::None)?;
+        let running = start_peer(peer, &PeerOptions { server: Some(program.to_owned()), ..wanted })?;
+        let clients = options.clients(running.id(), running.address(), ClientSecurity::None)?;
         Ok(Self { measured: ServerUnderTest::running(clients), peer: Some(running) })
     }
 
     /// Options of its clients.
-    pub(super) fn clients(&self) -> &ClientOptions {
+    pub(in super::super) fn clients(&self) -> &ClientOptions {
         &self.measured.clients
     }
 
     /// Ends the server at once: its data are not used again.
-    pub(super) fn end(mut self) {
+    pub(in super::super) fn end(mut self) {
         if let Some(peer) = self.peer.take() {
             peer.kill();
         }

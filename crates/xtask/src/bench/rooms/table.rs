@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::servers::RoomServerKind;
 
 /// Values of one part.
-pub(super) struct RoomBenchTable {
+pub(in super::super) struct RoomBenchTable {
     title: String,
     servers: Vec<RoomServerKind>,
     /// In the order in which they were first set.
@@ -19,12 +19,12 @@ struct Row {
 }
 
 impl RoomBenchTable {
-    pub(super) fn new(title: String, servers: &[RoomServerKind]) -> Self {
+    pub(in super::super) fn new(title: String, servers: &[RoomServerKind]) -> Self {
         Self { title, servers: servers.to_vec(), rows: Vec::new() }
     }
 
     /// Sets the value of a server.
-    pub(super) fn set(&mut self, server: RoomServerKind, name: &'static str, value: f64) {
+    pub(in super::super) fn set(&mut self, server: RoomServerKind, name: &'static str, value: f64) {
         match self.rows.iter_mut().find(|row| row.name == name) {
             Some(row) => _ = row.values.insert(server, value),
             None => self.rows.push(Row { name, values: BTreeMap::from([(server, value)]) }),
@@ -32,19 +32,19 @@ impl RoomBenchTable {
     }
 
     /// The value of a server.
-    pub(super) fn value(&self, server: RoomServerKind, name: &str) -> Option<f64> {
+    pub(in super::super) fn value(&self, server: RoomServerKind, name: &str) -> Option<f64> {
         self.rows.iter().find(|row| row.name == name)?.values.get(&server).copied()
     }
 
     /// Throng's value divided by the loop's.
-    pub(super) fn ratio(&self, name: &str) -> Option<f64> {
+    pub(in super::super) fn ratio(&self, name: &str) -> Option<f64> {
         let (ours, floor) =
             (self.value(RoomServerKind::Throng, name)?, self.value(RoomServerKind::Loop, name)?);
         (floor > 0.0).then_some(ours / floor)
     }
 
     /// The table in Markdown, with a title above it.
-    pub(super) fn markdown(&self) -> String {
+    pub(in super::super) fn markdown(&self) -> String {
         let names: Vec<&str> = self.servers.iter().map(|server| server.name()).collect();
         let mut text = format!(
             "\n{}\n\n| | {} |\n| --- |{}\n",

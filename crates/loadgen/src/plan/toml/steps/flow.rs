@@ -2,8 +2,8 @@
 
 use super::super::super::error::nearest;
 use super::super::super::{
-    AckMode, Activity, ComparisonOperator, PlanStep, RoomStep, TextTemplate, TimeSpan, VariableCondition,
-    VariableValue,
+    AckMode, Activity, ComparisonOperator, PlanStep, PubSubStep, RoomStep, TextTemplate, TimeSpan,
+    VariableCondition, VariableValue,
 };
 use super::super::reader::{TomlNode, TomlSection};
 use super::super::values::addresses;
@@ -101,11 +101,13 @@ fn activity(node: &TomlNode<'_>, depth: usize) -> Option<Activity> {
     let others: Vec<_> =
         section.entries().iter().filter(|entry| entry.0 != "every" && entry.0 != "batch").collect();
     let [(name, _, inside)] = others.as_slice() else {
-        return node.none("needs \"every\" and one of message, presence, ping, raw, roster, room_message, room_presence and room_nick");
+        return node.none("needs \"every\" and one of message, presence, ping, raw, roster, room_message, room_presence, room_nick, pubsub_publish, pubsub_subscribe and pubsub_unsubscribe");
     };
     let step = if *name == "roster" && inside.truth_quiet() == Some(true) {
         Some(PlanStep::Roster)
-    } else if inside.truth_quiet() == Some(true) && matches!(*name, "room_message" | "room_presence") {
+    } else if inside.truth_quiet() == Some(true)
+        && matches!(*name, "room_message" | "room_presence" | "pubsub_publish")
+    {
         read(name, TomlSection::empty(inside.context, &inside.path, inside.offset()), depth)
     } else if *name == "ping" && inside.truth_quiet() == Some(true) {
         Some(PlanStep::Ping { to: None })
@@ -122,15 +124,21 @@ fn activity(node: &TomlNode<'_>, depth: usize) -> Option<Activity> {
             | RoomStep::Presence { .. }
             | RoomStep::Nick { wait: false, .. },
         )
+        | PlanStep::PubSub(
+            PubSubStep::Publish { wait: false, .. }
+            | PubSubStep::Subscribe { wait: false, .. }
+            | PubSubStep::Unsubscribe { wait: false, .. },
+        )
         | PlanStep::Roster) => Some(Activity { every: every?, batch, step }),
-        PlanStep::Room(RoomStep::Nick { .. }) => {
-            inside.none("cannot wait inside \"meanwhile\"; add wait = \"none\"")
-        }
+        PlanStep::Room(RoomStep::Nick { .. })
+        | PlanStep::PubSub(
+            PubSubStep::Publish { .. } | PubSubStep::Subscribe { .. } | PubSubStep::Unsubscribe { .. },
+        ) => inside.none("cannot wait inside \"meanwhile\"; add wait = \"none\""),
         PlanStep::Message { .. } | PlanStep::Raw { .. } | PlanStep::Room(RoomStep::Message { .. }) => inside
             .none("cannot wait inside \"meanwhile\", where activities follow the clock; remove \"wait\""),
         _ => inside.none(format!(
             "\"{name}\" is not allowed inside \"meanwhile\"; use message, presence, ping, raw, roster, \
-             room_message, room_presence or room_nick"
+             room_message, room_presence, room_nick, pubsub_publish, pubsub_subscribe or pubsub_unsubscribe"
         )),
     }
 }

@@ -4,6 +4,7 @@
 //! (`{ think = "5s" }` is `{ think = { for = "5s" } }`).
 
 mod flow;
+mod pubsub;
 mod room;
 mod send;
 
@@ -39,6 +40,12 @@ pub(super) const NAMES: &[&str] = &[
     "room_message",
     "room_presence",
     "room_nick",
+    "pubsub_create",
+    "pubsub_delete",
+    "pubsub_subscribe",
+    "pubsub_unsubscribe",
+    "pubsub_listen",
+    "pubsub_publish",
     "ping",
     "raw",
     "wait_for",
@@ -109,6 +116,8 @@ fn value(name: &str, inside: &TomlNode<'_>, depth: usize) -> Option<PlanStep> {
         "presence" => "kind",
         "room_join" | "room_leave" | "room_message" | "room_presence" => "room",
         "room_nick" => "nick",
+        "pubsub_create" | "pubsub_delete" | "pubsub_subscribe" | "pubsub_unsubscribe" | "pubsub_listen"
+        | "pubsub_publish" => "node",
         "raw" => "xml",
         "wait_for" => "stanza",
         "think" => "for",
@@ -148,6 +157,12 @@ fn read(name: &str, section: TomlSection<'_>, depth: usize) -> Option<PlanStep> 
         "room_message" => room::message(s).map(PlanStep::Room),
         "room_presence" => room::presence(s).map(PlanStep::Room),
         "room_nick" => room::nick(s).map(PlanStep::Room),
+        "pubsub_create" => pubsub::create(s).map(PlanStep::PubSub),
+        "pubsub_delete" => pubsub::delete(s).map(PlanStep::PubSub),
+        "pubsub_subscribe" => pubsub::subscribe(s).map(PlanStep::PubSub),
+        "pubsub_unsubscribe" => pubsub::unsubscribe(s).map(PlanStep::PubSub),
+        "pubsub_listen" => pubsub::listen(s).map(PlanStep::PubSub),
+        "pubsub_publish" => pubsub::publish(s).map(PlanStep::PubSub),
         "ping" => Some(unless_waiting(s, PlanStep::Ping { to: s.get("to").and_then(|n| n.destination()) })),
         "raw" => raw(s),
         "wait_for" => wait_for(s),

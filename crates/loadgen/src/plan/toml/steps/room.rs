@@ -81,14 +81,12 @@ fn selection(s: &TomlSection<'_>, node: &TomlNode<'_>) -> Option<RoomSelection> 
 }
 
 /// Offset of `ring` or `ring+3`; `None` for other words, and `Some(None)` after an error.
-fn ring(node: &TomlNode<'_>) -> Option<Option<u32>> {
+pub(super) fn ring(node: &TomlNode<'_>) -> Option<Option<u32>> {
     let distance = node.text()?.strip_prefix("ring")?;
     if distance.is_empty() {
         return Some(Some(0));
     }
     let digits = distance.strip_prefix(['+', '-'])?;
     let offset = digits.parse().ok().filter(|_| distance.starts_with('+'));
-    Some(offset.or_else(|| {
-        node.none("is not a position in the ring of rooms; write \"ring\" or such as \"ring+3\"")
-    }))
+    Some(offset.or_else(|| node.none("is not a position in a ring; write \"ring\" or such as \"ring+3\"")))
 }

@@ -273,7 +273,7 @@ fn steps() {
         (
             "{ meanwhile = { do = [{ every = \"5s\" }] } }",
             "steps[0].meanwhile.do[0]: needs \"every\" and one of message, presence, ping, raw, roster, \
-             room_message, room_presence and room_nick",
+             room_message, room_presence, room_nick, pubsub_publish, pubsub_subscribe and pubsub_unsubscribe",
         ),
         (
             "{ meanwhile = { do = [{ message = \"online\" }] } }",
@@ -299,7 +299,7 @@ fn steps() {
         ("{ room_join = \"\" }", "steps[0].room_join: is empty; name a room, such as \"lobby\""),
         (
             "{ room_join = \"ring-1\" }",
-            "steps[0].room_join: is not a position in the ring of rooms; write \"ring\" or such as \"ring+3\"",
+            "steps[0].room_join: is not a position in a ring; write \"ring\" or such as \"ring+3\"",
         ),
         (
             "{ room_join = { room = \"lobby\", count = 3 } }",
@@ -313,12 +313,12 @@ fn steps() {
         (
             "{ meanwhile = { do = [{ every = \"1s\", room_join = \"x\" }] } }",
             "steps[0].meanwhile.do[0].room_join: \"room_join\" is not allowed inside \"meanwhile\"; use message, \
-             presence, ping, raw, roster, room_message, room_presence or room_nick",
+             presence, ping, raw, roster, room_message, room_presence, room_nick, pubsub_publish, pubsub_subscribe or pubsub_unsubscribe",
         ),
         (
             "{ meanwhile = { do = [{ every = \"1s\", think = \"1s\" }] } }",
             "steps[0].meanwhile.do[0].think: \"think\" is not allowed inside \"meanwhile\"; use message, \
-             presence, ping, raw, roster, room_message, room_presence or room_nick",
+             presence, ping, raw, roster, room_message, room_presence, room_nick, pubsub_publish, pubsub_subscribe or pubsub_unsubscribe",
         ),
         (
             "{ transaction = { steps = [\"ping\"] } }",

@@ -139,6 +139,7 @@ fn every_key_outside_of_steps() {
     assert_eq!(plan.accounts.domain, "users.example.org");
     let options = PlanOptions {
         muc_service: None,
+        pubsub_service: None,
         connections: 40,
         duration_ms: Some(600_000),
         hold_ms: Some(60_000),

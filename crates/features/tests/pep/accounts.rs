@@ -1,0 +1,121 @@
+//! Sections 3, 4 and 6: nodes of an account, their management and discovery.
+
+use super::*;
+
+#[test]
+fn section_4_a_publication_creates_the_node_with_the_defaults() {
+    let engine = verona();
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    publish(&juliet, TUNE, "current");
+    let config = answer(pubsub(&juliet, "", "get", "#owner", &format!("<configure node='{TUNE}'/>")));
+    for (var, value) in [
+        ("access_model", "presence"),
+        ("send_last_published_item", "on_sub_and_presence"),
+        ("max_items", "1"),
+    ] {
+        let field = config.split(&format!("var='pubsub#{var}'")).nth(1).unwrap();
+        let field = &field[..field.find("</field>").unwrap()];
+        let chosen = field.rsplit("<value>").find(|one| one.starts_with(&format!("{value}</value>")));
+        assert!(chosen.is_some(), "{var}: {field}");
+    }
+    let items = get(&juliet, "", &format!("<items node='{TUNE}'/>"));
+    assert!(items.contains(&format!("<item id='current'>{TUNE_PAYLOAD}</item>")), "{items}");
+    publish(&juliet, TUNE, "next");
+    let items = get(&juliet, "juliet@example.com", &format!("<items node='{TUNE}'/>"));
+    assert!(items.contains("next") && !items.contains("current"), "one item: {items}");
+}
+
+#[test]
+fn items_are_retracted_and_nodes_are_configured_and_deleted_by_their_owner_only() {
+    let engine = verona();
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    let romeo = connect(&engine, "romeo", "orchard", &[]);
+    publish(&juliet, TUNE, "1");
+    let to = "juliet@example.com";
+    for (ns, content) in [
+        ("", publish_request(TUNE, "2")),
+        ("", publish_request("elsewhere", "2")),
+        ("", "<create node='elsewhere'/>".to_owned()),
+        ("", format!("<retract node='{TUNE}'><item id='1'/></retract>")),
+        ("#owner", format!("<delete node='{TUNE}'/>")),
+        ("#owner", format!("<purge node='{TUNE}'/>")),
+        ("#owner", format!("<configure node='{TUNE}'>{}</configure>", form("node_config", &[]))),
+    ] {
+        let refused = answer(pubsub(&romeo, to, "set", ns, &content));
+        assert!(refused.contains("<forbidden "), "{content}: {refused}");
+    }
+    let configure = form("node_config", &[("access_model", "open"), ("max_items", "max")]);
+    let done = |ns: &str, content: &str| {
+        let answer = answer(pubsub(&juliet, "", "set", ns, content));
+        assert!(answer.contains("type='result'"), "{content}: {answer}");
+    };
+    done("#owner", &format!("<configure node='{TUNE}'>{configure}</configure>"));
+    done("", &publish_request(TUNE, "2"));
+    done("", &format!("<retract node='{TUNE}'><item id='1'/></retract>"));
+    let items = get(&romeo, to, &format!("<items node='{TUNE}'/>"));
+    assert!(items.contains("id='2'") && !items.contains("id='1'"), "{items}");
+    done("#owner", &format!("<delete node='{TUNE}'/>"));
+    assert!(get(&juliet, "", &format!("<items node='{TUNE}'/>")).contains("<item-not-found "));
+}
+
+#[test]
+fn section_6_accounts_and_their_nodes_are_discovered() {
+    let engine = verona();
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    let romeo = connect(&engine, "romeo", "orchard", &[]);
+    let benvolio = connect(&engine, "benvolio", "street", &[]);
+    publish(&juliet, TUNE, "1");
+    create(&juliet, "urn:private", &[("access_model", "whitelist")]);
+    create(&juliet, "urn:open", &[("access_model", "open")]);
+    let disco = |client: &NodeClient, what: &str, node: &str| {
+        let node = if node.is_empty() { String::new() } else { format!(" node='{node}'") };
+        answer(client.request(&format!(
+            "<iq to='juliet@example.com' id='d' type='get'><query xmlns='http://jabber.org/protocol/disco#{what}'{node}/></iq>"
+        )))
+    };
+    for client in [&juliet, &romeo] {
+        let info = disco(client, "info", "");
+        assert!(info.contains("<identity category='pubsub' type='pep'/>"), "{info}");
+        for feature in ["filtered-notifications", "auto-create", "auto-subscribe", "publish-options"] {
+            assert!(info.contains(&format!("<feature var='{PUBSUB}#{feature}'/>")), "{feature}");
+        }
+    }
+    let item = |node: &str| format!("jid='juliet@example.com' node='{node}'");
+    let own = disco(&juliet, "items", "");
+    assert!([TUNE, "urn:private", "urn:open"].iter().all(|node| own.contains(&item(node))), "{own}");
+    let of_romeo = disco(&romeo, "items", "");
+    assert!(of_romeo.contains(&item(TUNE)) && !of_romeo.contains("urn:private"), "{of_romeo}");
+    assert!(of_romeo.contains("jid='juliet@example.com/balcony'"), "{of_romeo}");
+    let of_benvolio = disco(&benvolio, "items", "");
+    assert!(of_benvolio.contains("urn:open") && !of_benvolio.contains(TUNE), "{of_benvolio}");
+    assert!(disco(&romeo, "info", TUNE).contains("<identity category='pubsub' type='leaf'/>"));
+    assert!(disco(&romeo, "items", TUNE).contains("name='1'"));
+    for (client, node) in [(&benvolio, TUNE), (&romeo, "urn:private"), (&romeo, "urn:none")] {
+        assert!(disco(client, "info", node).contains("<item-not-found "), "{node}");
+    }
+}
+
+#[test]
+fn nodes_end_with_their_account_and_administrators_do_not_own_them() {
+    let engine = verona();
+    let admin = connect(&engine, "nurse", "chamber", &[]);
+    engine.node.set_admins([Jid::parse("nurse@example.com").unwrap()]);
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    create(&juliet, "urn:private", &[("access_model", "whitelist")]);
+    publish(&juliet, "urn:private", "1");
+    let refused = get(&admin, "juliet@example.com", "<items node='urn:private'/>");
+    assert!(refused.contains("<closed-node "), "{refused}");
+    juliet.request("<iq type='set' id='x'><query xmlns='jabber:iq:register'><remove/></query></iq>");
+    engine.run_tasks();
+    engine.create_user("juliet");
+    let again = connect(&engine, "juliet", "balcony", &[]);
+    assert!(get(&again, "", "<items node='urn:private'/>").contains("<item-not-found "));
+}
+
+#[test]
+fn anonymous_users_have_no_nodes() {
+    let engine = verona();
+    let ghost = engine.connect_anonymous("ghost", "x");
+    let refused = set(&ghost, &publish_request(TUNE, "1"));
+    assert!(refused.contains("<not-allowed "), "{refused}");
+}

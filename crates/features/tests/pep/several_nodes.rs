@@ -1,0 +1,101 @@
+//! Personal eventing in a cluster: requests, events and last items, wherever the users are.
+
+use testkit::TestNodes;
+
+use super::*;
+
+struct Cluster(TestNodes);
+
+impl Cluster {
+    fn new(count: usize) -> Cluster {
+        let nodes = TestNodes::new(count, ALL);
+        people(nodes.node(0));
+        nodes.settle();
+        Cluster(nodes)
+    }
+
+    fn connect(&self, at: usize, user: &str, resource: &str, nodes: &[&str]) -> (NodeClient, Vec<String>) {
+        let client = self.0.node(at % self.0.alive().len()).connect(user, resource);
+        self.0.settle();
+        client.send(&presence(nodes));
+        self.0.settle();
+        let mut received = client.recv();
+        answer_query(&client, &received, nodes);
+        self.0.settle();
+        received.extend(client.recv());
+        (client, events(&received))
+    }
+
+    fn request(&self, client: &NodeClient, to: &str, kind: &str, content: &str) -> Vec<String> {
+        let to = if to.is_empty() { String::new() } else { format!(" to='{to}'") };
+        client
+            .send(&format!("<iq type='{kind}'{to} id='r1'><pubsub xmlns='{PUBSUB}'>{content}</pubsub></iq>"));
+        self.0.settle();
+        client.recv()
+    }
+}
+
+#[test]
+fn users_on_all_nodes_of_a_cluster() {
+    for count in 1..=3 {
+        let cluster = Cluster::new(count);
+        let (juliet, _) = cluster.connect(0, "juliet", "balcony", &[TUNE]);
+        let (chamber, _) = cluster.connect(1, "juliet", "chamber", &[TUNE]);
+        let (romeo, _) = cluster.connect(1, "romeo", "orchard", &[TUNE]);
+        let (nurse, _) = cluster.connect(2, "nurse", "chamber", &[TUNE]);
+        let (benvolio, _) = cluster.connect(2, "benvolio", "street", &[TUNE]);
+        let want = [format!("{TUNE} 1")];
+        let received = cluster.request(&juliet, "", "set", &publish_request(TUNE, "1"));
+        assert!(answer(received.clone()).contains("type='result'"), "{received:?}");
+        assert_eq!(events(&received), want, "{count}");
+        for client in [&chamber, &romeo, &nurse] {
+            assert_eq!(events(&client.recv()), want, "{count}: {}", client.full());
+        }
+        assert!(benvolio.recv().is_empty());
+        let items = cluster.request(&romeo, "juliet@example.com", "get", &format!("<items node='{TUNE}'/>"));
+        assert!(items.concat().contains(TUNE_PAYLOAD), "{items:?}");
+        let refused =
+            cluster.request(&benvolio, "juliet@example.com", "get", &format!("<items node='{TUNE}'/>"));
+        assert!(refused.concat().contains("presence-subscription-required"), "{refused:?}");
+        for at in 0..count {
+            let (_, last) = cluster.connect(at, "romeo", &format!("late{at}"), &[TUNE]);
+            assert_eq!(last, want, "{count}: late on {at}");
+            let (_, none) = cluster.connect(at, "benvolio", &format!("late{at}"), &[TUNE]);
+            assert!(none.is_empty());
+        }
+    }
+}
+
+#[test]
+fn an_event_is_one_envelope_for_each_node_with_contacts() {
+    let cluster = Cluster::new(3);
+    let (juliet, _) = cluster.connect(0, "juliet", "balcony", &[]);
+    let clients: Vec<NodeClient> = (0..6)
+        .map(|i| cluster.connect(1, if i % 2 == 0 { "romeo" } else { "nurse" }, &format!("r{i}"), &[TUNE]).0)
+        .collect();
+    cluster.request(&juliet, "", "set", &publish_request(TUNE, "1"));
+    cluster.0.take_envelopes();
+    cluster.request(&juliet, "", "set", &publish_request(TUNE, "2"));
+    // At most: the request to the owner, the answer, and the event for the node with the contacts.
+    let envelopes = cluster.0.take_envelopes();
+    assert!(envelopes <= 3, "{envelopes}");
+    for client in clients {
+        assert_eq!(events(&client.recv()).last().unwrap(), &format!("{TUNE} 2"));
+    }
+}
+
+#[test]
+fn a_blocked_contact_on_another_node_receives_nothing() {
+    let cluster = Cluster::new(2);
+    let (juliet, _) = cluster.connect(0, "juliet", "balcony", &[]);
+    let (romeo, _) = cluster.connect(1, "romeo", "orchard", &[TUNE]);
+    juliet.send(
+        "<iq type='set' id='b'><block xmlns='urn:xmpp:blocking'><item jid='romeo@example.com'/></block></iq>",
+    );
+    cluster.0.settle();
+    romeo.recv();
+    cluster.request(&juliet, "", "set", &publish_request(TUNE, "1"));
+    assert!(events(&romeo.recv()).is_empty());
+    let (_, last) = cluster.connect(1, "romeo", "late", &[TUNE]);
+    assert!(last.is_empty());
+}

@@ -1,0 +1,137 @@
+//! Last items for a client whose interest becomes known: XEP-0163 1.2.2, section 4.3.4; XEP-0060 1.30.0, section 9.2.
+//!
+//! A client is interested when it is available and its capabilities are verified, in whichever order. Each node of the cluster
+//! sends the last items of the accounts whose nodes it owns.
+
+use std::sync::Arc;
+
+use cluster::NodeId;
+use hashbrown::{HashMap, HashSet};
+use jid::Jid;
+use store::Subscription;
+use throng_core::Node;
+use throng_core::feature_notice::NoticeCtx;
+use throng_core::provided::ClientCapabilities;
+use throng_core::session::{Session, flags};
+
+use super::PersonalEventing;
+use super::account_nodes::AccountKey;
+use super::notice::{self, PepNotice};
+use crate::pubsub_shared::{NodeInput, NodeMessage};
+
+/// Suffix of the feature by which a client announces that it wants the events of a node.
+const NOTIFY: &str = "+notify";
+/// Nodes in which one client can be interested.
+const MAX_NAMES: usize = 128;
+/// Bytes that an input counts.
+const MESSAGE_BYTES: usize = 256;
+
+impl PersonalEventing {
+    /// A session has become available, or its capabilities are known or have changed. `had`: whether its client had a feature
+    /// before.
+    pub(super) fn interest_changed(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        session: &Arc<Session>,
+        had: &dyn Fn(&str) -> bool,
+    ) {
+        if session.flags.has(flags::EPHEMERAL) || !session.is_available() {
+            return;
+        }
+        let host = session.account.host();
+        let Some(capabilities) = host.extensions.get::<ClientCapabilities>() else { return };
+        let Some(mut names) = (capabilities.with_suffix)(node, session, NOTIFY) else { return };
+        let is_first = session.flags.set(flags::LAST_ITEMS_SENT);
+        if !is_first {
+            names.retain(|name| !had(&format!("{name}{NOTIFY}")));
+        }
+        names.truncate(MAX_NAMES);
+        if names.is_empty() {
+            return;
+        }
+        let account = &session.account;
+        let mut accounts = vec![AccountKey { hash: account.hash, id: account.id }];
+        account.with(|state| {
+            let contacts = state.contacts().iter();
+            let seen = contacts.filter(|one| one.subscription.contains(Subscription::TO) && !one.is_foreign);
+            accounts.extend(seen.map(|contact| AccountKey { hash: contact.hash, id: contact.id }));
+        });
+        let mut own = Vec::with_capacity(accounts.len());
+        let mut of_others: HashMap<NodeId, Vec<AccountKey>> = HashMap::new();
+        for account in accounts {
+            match peers::slices::other_owner(node, account.hash) {
+                Some(owner) => of_others.entry(owner).or_default().push(account),
+                None => own.push(account),
+            }
+        }
+        for (owner, accounts) in of_others {
+            let lines: Vec<&str> =
+                std::iter::once(session.jid.as_str()).chain(names.iter().map(String::as_str)).collect();
+            notice::send((node, &host), owner, notice::INTEREST, &lines, &accounts, &[]);
+        }
+        self.send_last_items(node, session.jid.clone(), names, own);
+    }
+
+    /// Another node reports the interest of a client.
+    pub(super) fn receive_interest(self: &Arc<Self>, ctx: &NoticeCtx<'_>) {
+        let Some(notice) = ctx.content.and_then(PepNotice::read) else { return };
+        let Some((user, names)) = notice.lines.split_first() else { return };
+        let Ok(user) = Jid::parse(user) else { return };
+        let names = names.iter().take(MAX_NAMES).map(|name| (*name).to_owned()).collect();
+        self.send_last_items(ctx.node, user, names, notice.accounts);
+    }
+
+    /// Sends the last items of nodes with these names. The user may see the presence of the accounts.
+    fn send_last_items(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        user: Jid,
+        names: Vec<String>,
+        accounts: Vec<AccountKey>,
+    ) {
+        if accounts.is_empty() {
+            return;
+        }
+        self.service.shared.watch(node);
+        let (pep, of_task) = (self.clone(), node.clone());
+        let task = async move {
+            let node = of_task;
+            let nodes = match pep.accounts.nodes.nodes(&node, &accounts).await {
+                Ok(nodes) => nodes,
+                Err(error) => {
+                    tracing::warn!(%user, %error, "the nodes of contacts could not be read");
+                    return;
+                }
+            };
+            let names: HashSet<&str> = names.iter().map(String::as_str).collect();
+            let wanted =
+                nodes.into_iter().filter(|key| key.resource().is_some_and(|name| names.contains(name)));
+            let mut blocked: HashMap<Jid, bool> = HashMap::new();
+            for key in wanted {
+                let owner = key.bare().to_jid();
+                if owner.as_ref() != user.bare() {
+                    let known = blocked
+                        .get(&owner)
+                        .copied()
+                        .or_else(|| node.account_views().has_blocked(owner.as_ref(), user.as_ref()));
+                    let is_blocked = match known {
+                        Some(known) => known,
+                        None => {
+                            let read =
+                                node.account_views().load_has_blocked(&node, owner.as_ref(), user.as_ref());
+                            read.await.unwrap_or(true)
+                        }
+                    };
+                    blocked.insert(owner, is_blocked);
+                    if is_blocked {
+                        continue;
+                    }
+                }
+                let input = NodeInput::Interested { user: user.clone() };
+                let message = NodeMessage { node: node.clone(), input };
+                pep.service.send_waiting(&node, key, message, MESSAGE_BYTES).await;
+            }
+        };
+        node.spawner.spawn("pep-last-items", Box::pin(task));
+    }
+}

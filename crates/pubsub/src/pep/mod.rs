@@ -1,0 +1,188 @@
+//! Personal eventing: XEP-0163 1.2.2. Every account is a PubSub service for its contacts.
+//!
+//! Nodes of an account are nodes of PubSub whose service is the bare address of the account; their names are what clients
+//! expect, such as `urn:xmpp:avatar:metadata`. A publication of the user creates them. Contacts with a subscription to the
+//! presence of the user receive events without subscribing, if their clients announce `NODE+notify` in verified capabilities
+//! (`notifications.rs`), and the last item of each such node when they become available (`interest.rs`). Memory for that is one
+//! bit of a session.
+//!
+//! * `account_host.rs`: what differs from nodes of a service. `account_nodes.rs`: which nodes accounts have.
+//! * `discovery.rs`: nodes in service discovery of accounts.
+//!
+//! Not implemented: the address of the publishing resource in events (section 4.3.1, rule 3, a SHOULD); answers to requests for
+//! approval by messages (the access model `authorize`): owners answer with a request (XEP-0060, section 8.8.2); affiliations
+//! and explicit subscriptions of a removed account to nodes of other accounts are not removed.
+//!
+//! # Pitfalls
+//!
+//! One node of a cluster owns all nodes of an account, which is rarely the one with the user's session. Requests are passed on
+//! by the engine ([`throng_core::provided::OwnedAccountRequests`]).
+
+mod account_host;
+mod account_nodes;
+mod discovery;
+mod interest;
+mod notice;
+mod notifications;
+mod options;
+
+use std::sync::Arc;
+
+use feature_api::disco::{DiscoIdentity, SharedAccountNodes};
+use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
+use jid::Jid;
+use stanza::{Head, StanzaCondition, StanzaError};
+use throng_core::Node;
+use throng_core::feature_notice::NoticeCtx;
+use throng_core::hooks::{AvailableCtx, Flow, Phase, RemovedCtx};
+use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
+use throng_core::provided::{CapabilitiesObserver, OwnedAccountRequests};
+use throng_core::session::{Session, flags};
+use xml::Ns;
+
+use self::account_host::{AccountHost, AccountState};
+use self::discovery::AccountDiscovery;
+use crate::pubsub_shared::UserChange;
+use crate::service::PubSubService;
+
+/// Personal eventing.
+pub static FEATURE: Feature = Feature {
+    name: "pep",
+    summary: "Nodes of accounts, to which users publish for their contacts and for their own clients.",
+    specs: SPECS,
+    disco: DISCO,
+    iq: REQUESTS,
+    options: options::OPTIONS,
+    build,
+    ..Feature::EMPTY
+};
+
+const SPECS: &[Spec] = &[Spec {
+    name: "XEP-0163",
+    title: "Personal Eventing Protocol",
+    version: "1.2.2",
+    not_implemented: "section 4.3.1: the address of the publishing resource",
+}];
+
+/// Section 6.1, and those of XEP-0060.
+const DISCO: &[DiscoFeature] = &[
+    DiscoFeature::Account(Ns::Pubsub.as_str()),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#access-open"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#access-presence"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#access-roster"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#access-whitelist"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#auto-create"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#auto-subscribe"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#config-node"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#config-node-max"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#create-and-configure"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#create-nodes"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#delete-items"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#delete-nodes"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#filtered-notifications"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#instant-nodes"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#item-ids"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#last-published"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#manage-subscriptions"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#member-affiliation"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#meta-data"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#modify-affiliations"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#multi-items"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#outcast-affiliation"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#persistent-items"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#publish"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#publish-options"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#publisher-affiliation"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#purge-nodes"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#retract-items"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#retrieve-affiliations"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#retrieve-default"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#retrieve-items"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#retrieve-subscriptions"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#rsm"),
+    DiscoFeature::Account("http://jabber.org/protocol/pubsub#subscribe"),
+];
+
+const REQUESTS: &[IqKey] = &[
+    IqKey::get(IqTarget::OwnAccount, Ns::Pubsub, "pubsub"),
+    IqKey::set(IqTarget::OwnAccount, Ns::Pubsub, "pubsub"),
+    IqKey::get(IqTarget::OwnAccount, Ns::PubsubOwner, "pubsub"),
+    IqKey::set(IqTarget::OwnAccount, Ns::PubsubOwner, "pubsub"),
+    IqKey::get(IqTarget::Account, Ns::Pubsub, "pubsub"),
+    IqKey::set(IqTarget::Account, Ns::Pubsub, "pubsub"),
+    IqKey::get(IqTarget::Account, Ns::PubsubOwner, "pubsub"),
+    IqKey::set(IqTarget::Account, Ns::PubsubOwner, "pubsub"),
+];
+
+/// Personal eventing of a domain; it survives reloads.
+pub(crate) struct PersonalEventing {
+    pub(crate) service: PubSubService,
+    pub(crate) accounts: Arc<AccountState>,
+}
+
+fn build(builder: &mut FeatureBuilder<'_>) {
+    let options = options::read(builder.options);
+    let (domain, first) = (builder.domain.to_owned(), options.clone());
+    let pep = builder.shared_state(|| {
+        let accounts = Arc::new(AccountState::default());
+        let host = AccountHost { domain, accounts: accounts.clone() };
+        PersonalEventing { service: PubSubService::new(Box::new(host), first), accounts }
+    });
+    pep.service.shared.set_options(options);
+    for key in REQUESTS {
+        let pep = pep.clone();
+        builder.iq(*key, move |request: &mut IqRequest<'_>| pep.handle_request(request, key.set));
+    }
+    builder.account_disco_identity(DiscoIdentity { category: "pubsub", kind: "pep", name: "" });
+    builder.provide(SharedAccountNodes(Arc::new(AccountDiscovery(pep.clone()))));
+    builder.provide(OwnedAccountRequests(is_owned_request));
+    let of_capabilities = pep.clone();
+    builder.provide(CapabilitiesObserver(Arc::new(
+        move |node: &Arc<Node>, session: &Arc<Session>, had: &dyn Fn(&str) -> bool| {
+            of_capabilities.interest_changed(node, session, had);
+        },
+    )));
+    let of_available = pep.clone();
+    builder.available(Phase::Notify, move |ctx: &mut AvailableCtx<'_>| {
+        of_available.interest_changed(ctx.node, ctx.session, &|_| true);
+        Flow::Next
+    });
+    let of_removed = pep.clone();
+    builder.removed(Phase::Archive, move |ctx: &mut RemovedCtx<'_>| {
+        let user = ctx.jid.bare().to_jid();
+        let service = &of_removed.service;
+        service.user_changed(notice::REMOVED, ctx.node, ctx.host, (user.clone(), user), UserChange::Removed);
+        Flow::Next
+    });
+    let of_notices = pep.clone();
+    builder.notice(notice::REMOVED, move |ctx: &NoticeCtx<'_>| of_notices.service.handle_notice(ctx));
+    builder.notice(notice::EVENT, notifications::receive);
+    builder.notice(notice::INTEREST, move |ctx: &NoticeCtx<'_>| pep.receive_interest(ctx));
+}
+
+/// Requests that the owner of the nodes answers.
+fn is_owned_request(head: &Head, bytes: &[u8]) -> bool {
+    let Some(first) = head.first_child else { return false };
+    match first.ns {
+        Some(Ns::Pubsub | Ns::PubsubOwner) => true,
+        // Without a node it is about the account itself, which any node knows.
+        Some(Ns::DiscoInfo | Ns::DiscoItems) => discovery::queried_node(bytes).is_some(),
+        _ => false,
+    }
+}
+
+impl PersonalEventing {
+    /// The account that a request addresses.
+    fn service_of(request: &IqRequest<'_>) -> Jid {
+        request.to.unwrap_or(request.from).bare().to_jid()
+    }
+
+    fn handle_request(&self, request: &IqRequest<'_>, is_set: bool) -> IqFlow {
+        if request.session.is_some_and(|session| session.flags.has(flags::EPHEMERAL)) {
+            let error = StanzaError::new(StanzaCondition::NotAllowed);
+            return IqFlow::error(error.text("anonymous users have no nodes"));
+        }
+        let service = PersonalEventing::service_of(request);
+        self.service.handle_at(request, &service, is_set).unwrap_or_else(IqFlow::error)
+    }
+}
