@@ -9,13 +9,13 @@
 
 mod affiliation_commands;
 mod commands;
+mod home_node;
 mod options;
 mod privileges;
 mod room;
 mod room_directory;
 mod room_import;
-mod room_owner;
-mod room_ownership;
+mod room_placement;
 mod room_task;
 mod service;
 #[cfg(test)]
@@ -147,7 +147,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         })
     });
     let shared = service.shared.clone();
-    builder.notice(room_ownership::NOTICE, move |ctx: &NoticeCtx<'_>| shared.handle_notice(ctx));
+    builder.notice(room_placement::NOTICE, move |ctx: &NoticeCtx<'_>| shared.handle_notice(ctx));
     commands::build(builder, &service);
     let (of_messages, of_presence, of_iq) = (service.clone(), service.clone(), service);
     builder.service_message(move |ctx: &mut ServiceCtx<'_>| of_messages.handle_stanza(ctx));

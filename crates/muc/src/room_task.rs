@@ -32,12 +32,12 @@ use crate::room::{
     RoomCopy, RoomCtx, RoomRequest, RoomState, UndeliveredReport, not_in_room, send_error,
 };
 use crate::room_directory::{RoomDirectory, RoomLimit};
-use crate::room_ownership::RoomCopies;
+use crate::room_placement::RoomCopies;
 
 /// The tasks of a domain's rooms, by address.
 pub(crate) type RoomTasks = SerialTasks<Jid, RoomTask>;
 
-/// What the tasks of a domain share.
+/// State that the tasks of a domain share.
 pub(crate) struct RoomShared {
     /// The domain of accounts.
     domain: String,
@@ -73,7 +73,7 @@ impl MessageReceipts {
     }
 }
 
-/// What a room handles.
+/// Input of a room.
 pub(crate) enum RoomInput {
     /// A message or presence, or an IQ between occupants.
     Stanza { stanza: SharedStanza, from: Jid, to: Jid, receipts: Option<MessageReceipts> },
@@ -85,11 +85,11 @@ pub(crate) enum RoomInput {
     Create { owner: Jid, reply: AnswerSender<CreationOutcome> },
     /// An administrator destroys the room.
     Destroy { notice: DestroyNotice, reply: AnswerSender<DestructionOutcome> },
-    /// Another node may have become the owner of the room.
-    OwnerChanged,
-    /// The former owner is gone or has handed the room over: this node has a copy.
+    /// Another node may have become the home node of the room.
+    HomeChanged,
+    /// The former home node is gone or has handed the room over: this node has a copy.
     Restore,
-    /// The next owner must have the room.
+    /// The next home node must have the room.
     HandOver { to: NodeId, reply: AnswerSender<()> },
     /// The node stops.
     ShutDown { reply: AnswerSender<()> },
@@ -221,7 +221,7 @@ pub(crate) struct RoomTask {
     batch: RoomBatch,
 }
 
-/// What stanzas have caused that is not performed yet, because more inputs may wait: each occupant gets the stanzas of a batch together.
+/// Effects of stanzas that are not performed yet, because more inputs may wait: each occupant gets the stanzas of a batch together.
 #[derive(Default)]
 struct RoomBatch {
     node: Option<Arc<Node>>,
@@ -285,9 +285,9 @@ impl RoomTask {
                 if let RoomInput::Stanza { stanza, from, .. } = input
                     && enters(stanza)
                 {
-                    let most = u32::try_from(options.rooms_per_user).unwrap_or(u32::MAX);
+                    let limit = u32::try_from(options.rooms_per_user).unwrap_or(u32::MAX);
                     self.sender_has_account = self.shared.has_account(node, from).await?;
-                    self.created_by_sender = rooms.count_created(from.bare(), most).await?;
+                    self.created_by_sender = rooms.count_created(from.bare(), limit).await?;
                 }
             }
         }
@@ -346,7 +346,7 @@ impl RoomTask {
                 let outcome = if exists { DestructionOutcome::Destroyed } else { DestructionOutcome::NoRoom };
                 RoomReply::Destruction(reply, outcome)
             }
-            RoomInput::OwnerChanged
+            RoomInput::HomeChanged
             | RoomInput::Restore
             | RoomInput::HandOver { .. }
             | RoomInput::ShutDown { .. }
@@ -446,7 +446,7 @@ impl RoomTask {
         room.request(ctx, &RoomRequest { from, is_set, payload })
     }
 
-    /// Forgets a room that ended, and updates the list of rooms. What must be stored before the answer is returned.
+    /// Forgets a room that ended, and updates the list of rooms. Returns the write that precedes the answer.
     fn after_input(&mut self) -> Option<RoomWrite> {
         let ends = self.room.as_ref().is_some_and(|room| {
             room.state() == RoomState::Destroyed || room.occupant_count() == 0 && !room.is_persistent()
@@ -471,7 +471,7 @@ impl RoomTask {
             self.unsaved = room.history_entries();
         } else {
             self.unsaved.extend(unsaved);
-            // What the history has no more would be removed by the store.
+            // The store would remove messages that the history does not have any more.
             let excess = self.unsaved.len().saturating_sub(room.history_limit() as usize);
             self.unsaved.drain(..excess);
         }
@@ -518,7 +518,7 @@ impl RoomTask {
     }
 }
 
-/// What must be stored before an answer.
+/// Write that precedes an answer.
 enum RoomWrite {
     Put(Box<RoomRecord>),
     Remove,

@@ -133,7 +133,7 @@ impl RoomService {
             }
             Some(_) => return Err(StanzaCondition::FeatureNotImplemented.into()),
         };
-        let most = paging.as_ref().map_or(MAX_PAGE, |paging| paging.page_size(MAX_PAGE));
+        let page_size = paging.as_ref().map_or(MAX_PAGE, |paging| paging.page_size(MAX_PAGE));
         let directory = &self.shared.directory;
         let temporary_count = directory.listed();
         // A room that is not a temporary one is a position in the list of persistent ones.
@@ -144,14 +144,14 @@ impl RoomService {
             let page = directory.page(
                 &service,
                 after.as_ref().map(Jid::as_ref),
-                most as usize,
+                page_size as usize,
                 RoomSummary::is_listed,
             );
             rooms.extend(page.into_iter().map(|(room, summary)| (room, summary.name)));
         }
         let stores = request.node.stores.clone();
         Ok(IqFlow::wait(async move {
-            let missing = most.saturating_sub(u32::try_from(rooms.len()).unwrap_or(u32::MAX));
+            let missing = page_size.saturating_sub(u32::try_from(rooms.len()).unwrap_or(u32::MAX));
             if missing > 0 {
                 let after = after.filter(|_| is_in_store);
                 let stored = stores.rooms.list(&service, after, missing).await.map_err(store_error)?;

@@ -1,4 +1,4 @@
-//! What administrators of the node do to affiliations with commands.
+//! Operations of administrators of the node by commands: results, and changes of affiliations.
 
 use jid::Jid;
 

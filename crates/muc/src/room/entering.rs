@@ -107,11 +107,11 @@ impl Room {
     /// Section 7.2.9.
     fn check_capacity(&self, affiliation: Affiliation) -> Result<(), StanzaError> {
         let limit = self.limits().occupants;
-        let most = match affiliation.is_privileged() {
+        let max_sessions = match affiliation.is_privileged() {
             true => limit.saturating_add(RESERVED_FOR_ADMINS),
             false => self.config.max_occupants(self.limits()),
         };
-        if self.occupants.session_count() < most {
+        if self.occupants.session_count() < max_sessions {
             return Ok(());
         }
         let error = StanzaError::new(StanzaCondition::ServiceUnavailable).kind(ErrorType::Wait);

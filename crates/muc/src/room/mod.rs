@@ -64,7 +64,7 @@ pub(crate) use self::presence::report_not_in_room;
 /// Receives the sessions that did not receive a multicast of the room.
 pub(crate) type UndeliveredReport = Arc<dyn Fn(&Arc<Node>, Vec<Jid>) + Send + Sync>;
 
-/// What a room needs besides the stanza, and the effects that it wants.
+/// Surroundings of a room besides the stanza, and the effects that it wants.
 pub(crate) struct RoomCtx<'a> {
     /// Milliseconds since 1970.
     pub(crate) now: u64,
@@ -151,7 +151,7 @@ pub(crate) struct Room {
     locked: bool,
     creator: Jid,
     state: RoomState,
-    /// What is stored has changed, except for the history.
+    /// The stored state has changed, except for the history.
     is_changed: bool,
     /// The copy on another node has other settings.
     is_copy_outdated: bool,
@@ -240,7 +240,7 @@ impl Room {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// What is stored changes.
+    /// The stored state changes.
     fn note_change(&mut self) {
         self.is_changed = true;
         self.is_copy_outdated = true;
