@@ -214,7 +214,7 @@ impl CopySender<'_> {
 struct RoomSlices(Weak<RoomShared>);
 
 impl RoomShared {
-    /// Takes part in the home nodeship of rooms, and learns when the node stops.
+    /// Takes part in the placement of rooms, and learns when the node stops.
     pub(crate) fn join_slices(self: &Arc<Self>, node: &Arc<Node>) {
         if self.is_first_use() {
             add_slice_service(node, Arc::new(RoomSlices(Arc::downgrade(self))));
