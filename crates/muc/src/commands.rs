@@ -16,7 +16,7 @@ use crate::FEATURE;
 use crate::affiliation_commands::{LIST_AFFILIATIONS, SET_AFFILIATION};
 use crate::room::{CreationOutcome, DestroyNotice, DestructionOutcome};
 use crate::room_directory::RoomSummary;
-use crate::room_task::RoomInput;
+use crate::room_input::RoomInput;
 use crate::service::RoomService;
 
 /// All commands.

@@ -12,8 +12,10 @@ use store::WriteFence;
 use throng_core::{Effects, Node};
 
 use crate::room::{RoomCtx, empty_copy};
+use crate::room_input::{MessageReceipts, RoomInput};
 use crate::room_placement::{CopySender, is_here, may_exist};
-use crate::room_task::{MessageReceipts, RoomInput, RoomTask, settle_all};
+use crate::room_storage::settle_all;
+use crate::room_task::RoomTask;
 
 /// The status of a session that is removed because of a technical problem (XEP-0045, section 11.1).
 const TECHNICAL_PROBLEM: &[u16] = &[333];

@@ -14,8 +14,12 @@ mod options;
 mod privileges;
 mod room;
 mod room_directory;
+mod room_dispatch;
 mod room_import;
+mod room_input;
 mod room_placement;
+mod room_shared;
+mod room_storage;
 mod room_task;
 mod service;
 #[cfg(test)]

@@ -29,7 +29,8 @@ use throng_core::domains::Domain;
 use throng_core::feature_notice::NoticeCtx;
 
 use crate::room::RoomCopy;
-use crate::room_task::{RoomInput, RoomMessage, RoomShared};
+use crate::room_input::{RoomInput, RoomMessage};
+use crate::room_shared::RoomShared;
 
 /// Name of the notices.
 pub(crate) const NOTICE: &str = "room copy";

@@ -20,7 +20,9 @@ use xml::{Ns, Writer};
 
 use crate::options::ServiceOptions;
 use crate::room_directory::RoomSummary;
-use crate::room_task::{MessageReceipts, RoomInput, RoomMessage, RoomShared, RoomTask, RoomTasks};
+use crate::room_input::{MessageReceipts, RoomInput, RoomMessage};
+use crate::room_shared::{RoomShared, RoomTasks};
+use crate::room_task::RoomTask;
 
 /// Bytes that wait for one room, and for all rooms of a domain.
 const MAILBOX_BYTES: usize = 1 << 20;
