@@ -13,6 +13,7 @@ use stanza::StanzaCondition;
 
 use crate::effect::Effects;
 use crate::node::Node;
+use crate::receipt::ReceiptIssuer;
 use crate::shared_stanza::SharedStanza;
 
 /// A message or presence for many recipients.
@@ -21,6 +22,7 @@ pub struct Multicast {
     pub(crate) from: Jid,
     pub(crate) recipients: RecipientList,
     pub(crate) on_undelivered: Option<Box<dyn UndeliveredHandler>>,
+    pub(crate) receipt: Option<ReceiptIssuer>,
 }
 
 /// A list of recipients. Clones are the same list: multicasts to it that are performed together reach each recipient together.
@@ -146,7 +148,7 @@ impl Multicast {
     pub fn new(stanza: SharedStanza, from: Jid, recipients: impl Into<RecipientList>) -> Multicast {
         let addressed = stanza.head().to(stanza.bytes()).is_some();
         let stanza = if addressed { stanza.with_to(None).unwrap_or(stanza) } else { stanza };
-        Multicast { stanza, from, recipients: recipients.into(), on_undelivered: None }
+        Multicast { stanza, from, recipients: recipients.into(), on_undelivered: None, receipt: None }
     }
 
     /// Reports recipients that could not receive it to this handler, instead of by error stanzas. Failures that are
@@ -154,6 +156,14 @@ impl Multicast {
     #[must_use]
     pub fn on_undelivered(mut self, handler: impl UndeliveredHandler + 'static) -> Multicast {
         self.on_undelivered = Some(Box::new(handler));
+        self
+    }
+
+    /// Fulfils this receipt when each recipient on this node has it, and each other node concerned has acknowledged it. A recipient
+    /// that could not receive it does not fail the receipt.
+    #[must_use]
+    pub fn with_receipt(mut self, receipt: ReceiptIssuer) -> Multicast {
+        self.receipt = Some(receipt);
         self
     }
 }

@@ -11,7 +11,7 @@ use throng_commands::{
 use crate::commands::{ROOM, no_room, room_address};
 use crate::privileges::Affiliation;
 use crate::room::{AffiliationOutcome, ListedAffiliation};
-use crate::room_task::RoomInput;
+use crate::room_input::RoomInput;
 use crate::service::RoomService;
 
 const USER_COLUMN: CommandField = CommandField::new("jid", "jid", "Address", CommandFieldKind::Jid);

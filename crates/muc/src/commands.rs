@@ -14,9 +14,9 @@ use throng_commands::{
 
 use crate::FEATURE;
 use crate::affiliation_commands::{LIST_AFFILIATIONS, SET_AFFILIATION};
-use crate::room::DestroyNotice;
+use crate::room::{CreationOutcome, DestroyNotice, DestructionOutcome};
 use crate::room_directory::RoomSummary;
-use crate::room_task::RoomInput;
+use crate::room_input::RoomInput;
 use crate::service::RoomService;
 
 /// All commands.
@@ -151,15 +151,21 @@ pub(crate) fn no_room(room: &Jid) -> CommandError {
     CommandError::new(CommandErrorKind::NotFound, format!("there is no room {room}"))
 }
 
+/// The database has failed; its error is in the log.
+fn not_stored(room: &Jid) -> CommandError {
+    let text = format!("the database has not stored the change of the room {room}; try again later");
+    CommandError::new(CommandErrorKind::Unavailable, text)
+}
+
 fn store_failed(error: StoreError) -> CommandError {
     CommandError::from(error)
 }
 
 async fn list(rooms: Arc<RoomService>, call: CommandCall) -> Result<CommandOutput, CommandError> {
     let service = service_address(&call)?;
-    let most = match call.input.count(&MAX_ITEMS) {
+    let page_size = match call.input.count(&MAX_ITEMS) {
         0 => MAX_PAGE,
-        most => most.min(MAX_PAGE),
+        page_size => page_size.min(MAX_PAGE),
     };
     let after = call.input.text(&AFTER).filter(|after| !after.is_empty());
     let after = after.map(Jid::parse).transpose().map_err(|_| {
@@ -183,19 +189,19 @@ async fn list(rooms: Arc<RoomService>, call: CommandCall) -> Result<CommandOutpu
         ]
     };
     if !is_in_store {
-        let listed_most = if search.is_empty() { most as usize } else { usize::MAX };
-        let page = directory.page(&service, after.as_ref().map(Jid::as_ref), listed_most, is_temporary);
+        let page_limit = if search.is_empty() { page_size as usize } else { usize::MAX };
+        let page = directory.page(&service, after.as_ref().map(Jid::as_ref), page_limit, is_temporary);
         let page = page.into_iter().filter(|(jid, summary)| matches(jid, &summary.name));
-        for (jid, summary) in page.take(most as usize) {
+        for (jid, summary) in page.take(page_size as usize) {
             let row = row(&jid, &summary.name, false, summary.occupants);
             listed.push((jid, row));
         }
     }
-    let mut next = listed.last().filter(|_| listed.len() == most as usize).map(|(jid, _)| jid.clone());
+    let mut next = listed.last().filter(|_| listed.len() == page_size as usize).map(|(jid, _)| jid.clone());
     let mut from = after.filter(|_| is_in_store);
     let mut searched = 0;
     while next.is_none() {
-        let missing = most.saturating_sub(u32::try_from(listed.len()).unwrap_or(u32::MAX));
+        let missing = page_size.saturating_sub(u32::try_from(listed.len()).unwrap_or(u32::MAX));
         let wanted = if search.is_empty() { missing } else { MAX_PAGE };
         let stored = call.node.stores.rooms.list_all(&service, from, wanted).await.map_err(store_failed)?;
         let is_last = stored.len() < wanted as usize;
@@ -204,7 +210,7 @@ async fn list(rooms: Arc<RoomService>, call: CommandCall) -> Result<CommandOutpu
         for room in stored.into_iter().filter(|room| matches(&room.jid, &room.title)) {
             let row = row(&room.jid, &room.title, true, directory.occupants(&room.jid));
             listed.push((room.jid.clone(), row));
-            if listed.len() == most as usize {
+            if listed.len() == page_size as usize {
                 next = Some(room.jid);
                 break;
             }
@@ -239,11 +245,12 @@ async fn create(rooms: Arc<RoomService>, call: CommandCall) -> Result<CommandOut
     let owner = call.input.jid(&OWNER)?.bare().to_jid();
     let created = rooms.call(&call.node, room.clone(), |reply| RoomInput::Create { owner, reply }).await;
     match created {
-        Some(true) => Ok(CommandOutput::with_note(format!("the room {room} is created"))),
-        Some(false) => {
-            let text = format!("the room {room} exists already, or was not stored");
+        Some(CreationOutcome::Created) => Ok(CommandOutput::with_note(format!("the room {room} is created"))),
+        Some(CreationOutcome::Exists) => {
+            let text = format!("the room {room} exists already");
             Err(CommandError::new(CommandErrorKind::Conflict, text))
         }
+        Some(CreationOutcome::NotStored) => Err(not_stored(&room)),
         None => Err(CommandError::internal()),
     }
 }
@@ -257,8 +264,11 @@ async fn destroy(rooms: Arc<RoomService>, call: CommandCall) -> Result<CommandOu
     };
     let destroyed = rooms.call(&call.node, room.clone(), |reply| RoomInput::Destroy { notice, reply }).await;
     match destroyed {
-        Some(true) => Ok(CommandOutput::with_note(format!("the room {room} is destroyed"))),
-        Some(false) => Err(no_room(&room)),
+        Some(DestructionOutcome::Destroyed) => {
+            Ok(CommandOutput::with_note(format!("the room {room} is destroyed")))
+        }
+        Some(DestructionOutcome::NoRoom) => Err(no_room(&room)),
+        Some(DestructionOutcome::NotStored) => Err(not_stored(&room)),
         None => Err(CommandError::internal()),
     }
 }

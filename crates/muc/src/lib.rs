@@ -9,13 +9,17 @@
 
 mod affiliation_commands;
 mod commands;
+mod home_node;
 mod options;
 mod privileges;
 mod room;
 mod room_directory;
+mod room_dispatch;
 mod room_import;
-mod room_owner;
-mod room_ownership;
+mod room_input;
+mod room_placement;
+mod room_shared;
+mod room_storage;
 mod room_task;
 mod service;
 #[cfg(test)]
@@ -50,6 +54,12 @@ pub static FEATURE: Feature = Feature {
             title: "Unique Room Names for Multi-User Chat",
             version: "0.1",
             not_implemented: "",
+        },
+        Spec {
+            name: "XEP-0317",
+            title: "Hats",
+            version: "0.3.1",
+            not_implemented: "payloads within hats; languages of titles",
         },
         Spec {
             name: "XEP-0410",
@@ -106,6 +116,7 @@ const ROOM_REQUESTS: &[IqKey] = &[
     IqKey::get(IqTarget::ServiceItem, Ns::VCardTemp, "vCard"),
     IqKey::set(IqTarget::ServiceItem, Ns::VCardTemp, "vCard"),
     IqKey::get(IqTarget::ServiceItem, Ns::Ping, "ping"),
+    IqKey::set(IqTarget::ServiceItem, Ns::Commands, "command"),
     IqKey::set(IqTarget::ServiceItem, Ns::Moderate, "moderate"),
 ];
 const IQ: &[IqKey] = &{
@@ -140,7 +151,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         })
     });
     let shared = service.shared.clone();
-    builder.notice(room_ownership::NOTICE, move |ctx: &NoticeCtx<'_>| shared.handle_notice(ctx));
+    builder.notice(room_placement::NOTICE, move |ctx: &NoticeCtx<'_>| shared.handle_notice(ctx));
     commands::build(builder, &service);
     let (of_messages, of_presence, of_iq) = (service.clone(), service.clone(), service);
     builder.service_message(move |ctx: &mut ServiceCtx<'_>| of_messages.handle_stanza(ctx));

@@ -9,7 +9,7 @@ use jid::{Jid, JidRef};
 
 use crate::room::Room;
 
-/// What the list of rooms shows of a room.
+/// Details of a room in the list of rooms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RoomSummary {
     pub(crate) name: String,
@@ -126,7 +126,7 @@ impl RoomDirectory {
         &self,
         service: &str,
         after: Option<JidRef<'_>>,
-        most: usize,
+        limit: usize,
         choose: impl Fn(&RoomSummary) -> bool,
     ) -> Vec<(Jid, RoomSummary)> {
         let state = self.0.lock();
@@ -134,7 +134,7 @@ impl RoomDirectory {
         let from = after.as_ref().map_or(Bound::Unbounded, |after| Bound::Excluded(after.as_str()));
         let later = state.rooms.range::<str, _>((from, Bound::Unbounded));
         let chosen = later.filter(|(room, summary)| of_service(room) && choose(summary));
-        chosen.take(most).map(|(room, summary)| (room.clone(), summary.clone())).collect()
+        chosen.take(limit).map(|(room, summary)| (room.clone(), summary.clone())).collect()
     }
 
     /// The addresses of all rooms.

@@ -20,7 +20,9 @@ use xml::{Ns, Writer};
 
 use crate::options::ServiceOptions;
 use crate::room_directory::RoomSummary;
-use crate::room_task::{RoomInput, RoomMessage, RoomShared, RoomTask, RoomTasks};
+use crate::room_input::{MessageReceipts, RoomInput, RoomMessage};
+use crate::room_shared::{RoomShared, RoomTasks};
+use crate::room_task::RoomTask;
 
 /// Bytes that wait for one room, and for all rooms of a domain.
 const MAILBOX_BYTES: usize = 1 << 20;
@@ -53,17 +55,20 @@ impl RoomService {
         }
         self.shared.join_slices(ctx.node);
         let room = ctx.to.bare().to_jid();
-        // A message to a persistent room is in its history before the sender's stream counts it (XEP-0198).
+        // A message to a persistent room is in its history, and with all nodes of occupants, before the sender's stream counts it
+        // (XEP-0198).
         let is_groupchat = ctx.stanza.kind() == StanzaKind::Message(MessageType::Groupchat);
-        let (issuer, receipt) = is_groupchat.then(receipt_pair).unzip();
+        let (stored, stored_receipt) = is_groupchat.then(receipt_pair).unzip();
+        let has_other_nodes = is_groupchat && !ctx.node.is_single();
+        let (delivered, delivered_receipt) = has_other_nodes.then(receipt_pair).unzip();
+        let receipts = stored_receipt.into_iter().chain(delivered_receipt);
         let (stanza, from, to) = (ctx.stanza.clone(), ctx.from.to_jid(), ctx.to.to_jid());
-        let input = RoomInput::Stanza { stanza, from, to, receipt: issuer };
+        let issuers = stored.map(|stored| MessageReceipts { stored, delivered });
+        let input = RoomInput::Stanza { stanza, from, to, receipts: issuers };
         let message = RoomMessage { node: ctx.node.clone(), input };
         let size = ctx.stanza.bytes().len() + MESSAGE_BYTES;
         let Err(MailboxFull(message)) = self.tasks.try_send(&ctx.node.spawner, &room, message, size) else {
-            if let Some(receipt) = receipt {
-                ctx.effects.receipt(ctx.stanza, receipt);
-            }
+            receipts.for_each(|receipt| ctx.effects.receipt(ctx.stanza, receipt));
             return Flow::Stop(StopReason::Consumed);
         };
         if !ctx.may_wait {
@@ -75,9 +80,7 @@ impl RoomService {
         Flow::Wait(Box::pin(async move {
             wait.await;
             let mut effects = Effects::default();
-            if let Some(receipt) = receipt {
-                effects.receipt(&stanza, receipt);
-            }
+            receipts.for_each(|receipt| effects.receipt(&stanza, receipt));
             HandlerOutcome { flow: Flow::Stop(StopReason::Consumed), effects }
         }))
     }
@@ -132,7 +135,7 @@ impl RoomService {
             }
             Some(_) => return Err(StanzaCondition::FeatureNotImplemented.into()),
         };
-        let most = paging.as_ref().map_or(MAX_PAGE, |paging| paging.page_size(MAX_PAGE));
+        let page_size = paging.as_ref().map_or(MAX_PAGE, |paging| paging.page_size(MAX_PAGE));
         let directory = &self.shared.directory;
         let temporary_count = directory.listed();
         // A room that is not a temporary one is a position in the list of persistent ones.
@@ -143,14 +146,14 @@ impl RoomService {
             let page = directory.page(
                 &service,
                 after.as_ref().map(Jid::as_ref),
-                most as usize,
+                page_size as usize,
                 RoomSummary::is_listed,
             );
             rooms.extend(page.into_iter().map(|(room, summary)| (room, summary.name)));
         }
         let stores = request.node.stores.clone();
         Ok(IqFlow::wait(async move {
-            let missing = most.saturating_sub(u32::try_from(rooms.len()).unwrap_or(u32::MAX));
+            let missing = page_size.saturating_sub(u32::try_from(rooms.len()).unwrap_or(u32::MAX));
             if missing > 0 {
                 let after = after.filter(|_| is_in_store);
                 let stored = stores.rooms.list(&service, after, missing).await.map_err(store_error)?;

@@ -31,7 +31,7 @@ use stanza::{StanzaCondition, StanzaKind};
 use store::AddressId;
 use throng_core::StanzaSource;
 use throng_core::account::Account;
-use throng_core::router::lanes::{LaneCompletion, LaneStage, LaneStanza};
+use throng_core::router::lanes::{CompletionShare, LaneCompletion, LaneStage, LaneStanza};
 use throng_core::router::multicast::MULTICAST;
 use throng_core::router::peer_routing::{address_number, envelope_class};
 use throng_core::router::{HandedOver, HomeDecision, RoutingWork, StanzaOrigin};
@@ -291,8 +291,8 @@ impl ClusteredNode<'_> {
         self.handle_returned(by, envelope, Some(handover));
     }
 
-    /// Handles the recipients of an envelope that no other node took: this node acts as their home. An envelope with a
-    /// receipt has one recipient.
+    /// Handles the recipients of an envelope that no other node took: this node acts as their home. The receipt
+    /// of an envelope with several recipients is that of a multicast: it follows when all of them are handled.
     pub(super) fn handle_returned(
         &self,
         by: NodeId,
@@ -300,6 +300,9 @@ impl ClusteredNode<'_> {
         mut handover: Option<ReturnedHandover>,
     ) {
         let Some((stanza, from)) = read_stanza(envelope) else { return };
+        let of_multicast = handover
+            .take_if(|_| envelope.header.kind == MULTICAST)
+            .map(|handover| Box::new(CompletionShare::new(Box::new(handover))));
         for recipient in &envelope.recipients {
             let Some(to) = self.returned_address(recipient, &stanza) else {
                 // Its sender gets the error of the receipt.
@@ -312,7 +315,7 @@ impl ClusteredNode<'_> {
                 // The session to which it was sent is gone.
                 EnvelopeKind::ChainHasRun => LaneStage::AfterChain(envelope.header.hops),
                 MULTICAST => {
-                    self.return_multicast(by, envelope, &stanza, &from, to);
+                    self.return_multicast(by, envelope, &stanza, &from, to, of_multicast.as_deref());
                     continue;
                 }
                 _ => continue,
@@ -326,6 +329,9 @@ impl ClusteredNode<'_> {
         }
         if let Some(handover) = handover {
             handover.settle();
+        }
+        if let Some(share) = of_multicast {
+            share.complete();
         }
     }
 

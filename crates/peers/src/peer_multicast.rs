@@ -6,7 +6,7 @@ use base::lock::LeafMutex;
 use cluster::{Envelope, EnvelopeClass, HandoverResult, NodeId, PeerViolation, Recipient};
 use jid::Jid;
 use throng_core::StanzaSource;
-use throng_core::router::lanes::{LaneCompletion, LaneStage, LaneStanza};
+use throng_core::router::lanes::{CompletionShare, LaneCompletion, LaneStage, LaneStanza};
 use throng_core::router::multicast::LocalOutcome;
 use throng_core::router::{HandedOver, RoutingWork};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
@@ -136,10 +136,12 @@ impl ClusteredNode<'_> {
         stanza: &SharedStanza,
         from: &Jid,
         to: Jid,
+        completion: Option<&CompletionShare>,
     ) {
         let Some(stanza) = stanza.with_to(Some(to.as_ref())) else { return };
         let stage = LaneStage::BeforeChain(HandedOver::of(envelope, Some(by)));
-        let stanza = LaneStanza { stanza, from: from.clone(), to, stage, completion: None };
+        let completion = completion.map(|completion| Box::new(completion.share()) as Box<dyn LaneCompletion>);
+        let stanza = LaneStanza { stanza, from: from.clone(), to, stage, completion };
         let reliable = envelope.header.class != EnvelopeClass::Presence;
         self.enter_lane_now(StanzaSource::Node, stanza, reliable);
     }

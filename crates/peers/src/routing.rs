@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use base::TimeOrderedId;
 use base::spawn::BoxFuture;
-use cluster::{Envelope, HandoverResult, InvalidationSubject, NodeId};
+use cluster::{Envelope, HandoverResult, InvalidationSubject, NodeId, RefusedEnvelope};
 use jid::JidRef;
 use store::AddressId;
 use throng_core::account::{Account, Contact};
 use throng_core::host::Host;
-use throng_core::receipt::AttachedReceipt;
+use throng_core::receipt::{AttachedReceipt, Receipt};
 use throng_core::router::peer_routing::BlocklistPair;
 use throng_core::router::push::PushSelection;
 use throng_core::router::{HandedOver, HomeDecision, PeerRouting, RoutingWork};
@@ -120,6 +120,15 @@ impl PeerRouting for PeerRouter {
         work: &mut RoutingWork,
     ) -> bool {
         self.on(node).deliver_to_peer(peer, account, stanza, to, hops, is_copy, work)
+    }
+
+    fn send_with_receipt(
+        &self,
+        node: &Arc<Node>,
+        to: NodeId,
+        envelope: Envelope,
+    ) -> Result<Option<Receipt>, Box<RefusedEnvelope>> {
+        self.on(node).hand_over(to, envelope, None, true)
     }
 
     fn hold_path(&self, node: &Arc<Node>, attached: AttachedReceipt) -> AttachedReceipt {

@@ -1,7 +1,9 @@
 //! Store wrapper that counts calls and can be made to fail.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use base::lock::LeafMutex;
 use jid::JidRef;
@@ -16,6 +18,7 @@ pub struct CountingStore {
     inner: Stores,
     calls: LeafMutex<Vec<&'static str>>,
     failing: AtomicBool,
+    held: LeafMutex<Option<&'static str>>,
     between: LeafMutex<Option<Act>>,
     before_tokens: LeafMutex<Option<Act>>,
     proofs_late: AtomicBool,
@@ -31,6 +34,7 @@ impl CountingStore {
             inner,
             calls: LeafMutex::default(),
             failing: AtomicBool::new(false),
+            held: LeafMutex::default(),
             between: LeafMutex::default(),
             before_tokens: LeafMutex::default(),
             proofs_late: AtomicBool::new(false),
@@ -46,6 +50,15 @@ impl CountingStore {
     /// Makes every call fail with `Unavailable`, or none.
     pub fn set_failing(&self, failing: bool) {
         self.failing.store(failing, Ordering::Relaxed);
+    }
+
+    /// Keeps the results of calls of this name, such as `rooms.append`, until the next call of this function.
+    pub fn hold(&self, name: Option<&'static str>) {
+        *self.held.lock() = name;
+    }
+
+    fn holds(&self, name: &'static str) -> bool {
+        *self.held.lock() == Some(name)
     }
 
     /// Runs `act` once, between the proof of the next login and the reads after it.
@@ -90,7 +103,14 @@ impl StoreObserver for CountingStore {
             let error = StoreError::new(StoreErrorKind::Unavailable, "the test switched the store off");
             return Box::pin(std::future::ready(Err(error)));
         }
-        call()
+        if !self.holds(name) {
+            return call();
+        }
+        let result = call();
+        Box::pin(async move {
+            poll_fn(|_| if self.holds(name) { Poll::Pending } else { Poll::Ready(()) }).await;
+            result.await
+        })
     }
 
     fn queue(&self, name: &'static str) {

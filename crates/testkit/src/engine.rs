@@ -346,6 +346,12 @@ impl TestNode {
         self.counted.set_failing(failing);
     }
 
+    /// Keeps the results of the engine's store calls of this name, such as `rooms.append`, until the next call of this function.
+    /// Only for a node whose tasks may wait.
+    pub fn hold_store_call(&self, name: Option<&'static str>) {
+        self.counted.hold(name);
+    }
+
     /// Advances the clock second by second and runs the sweep each time.
     pub fn advance(&self, seconds: u32) {
         for _ in 0..seconds {

@@ -24,6 +24,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use base::lock::LeafMutex;
@@ -88,6 +89,63 @@ pub trait LaneCompletion: Send {
 
     /// The stanza is safe, or its sender has received an error.
     fn complete(self: Box<Self>);
+}
+
+/// A completion that several stanzas share: it follows when all of them are safe, and is dropped if one is not.
+pub struct SharedCompletion {
+    completion: Option<Box<dyn LaneCompletion>>,
+    is_safe: AtomicBool,
+}
+
+impl Drop for SharedCompletion {
+    fn drop(&mut self) {
+        if self.is_safe.load(Ordering::Acquire)
+            && let Some(completion) = self.completion.take()
+        {
+            completion.complete();
+        }
+    }
+}
+
+/// The part of one stanza in a [`SharedCompletion`].
+pub struct CompletionShare {
+    shared: Arc<SharedCompletion>,
+    is_safe: bool,
+}
+
+impl CompletionShare {
+    /// The first share of a completion. The completion does not follow before this share has ended, too.
+    pub fn new(completion: Box<dyn LaneCompletion>) -> CompletionShare {
+        let shared = SharedCompletion { completion: Some(completion), is_safe: AtomicBool::new(true) };
+        CompletionShare { shared: Arc::new(shared), is_safe: false }
+    }
+
+    /// A share for a further stanza.
+    #[must_use = "dropping a share says that its stanza is not safe"]
+    pub fn share(&self) -> CompletionShare {
+        CompletionShare { shared: self.shared.clone(), is_safe: false }
+    }
+}
+
+impl LaneCompletion for CompletionShare {
+    /// No sender waits for a single one of several stanzas.
+    fn tracks_delivery(&self) -> bool {
+        false
+    }
+
+    fn routed(&mut self) {}
+
+    fn complete(mut self: Box<Self>) {
+        self.is_safe = true;
+    }
+}
+
+impl Drop for CompletionShare {
+    fn drop(&mut self) {
+        if !self.is_safe {
+            self.shared.is_safe.store(false, Ordering::Release);
+        }
+    }
 }
 
 enum LaneItem {

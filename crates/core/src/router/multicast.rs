@@ -7,8 +7,10 @@
 //! A recipient whose lane is open must be routed a copy in that lane: an earlier stanza of the sender may be waiting there.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Poll;
 
 use base::spawn::{BoxFuture, yield_now};
 use cluster::{Envelope, EnvelopeKind, NodeId, Recipient};
@@ -17,6 +19,7 @@ use outbox::QUEUE_FULL_CONDITION;
 use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 
+use super::lanes::{CompletionShare, LaneCompletion, LaneStage, LaneStanza};
 use super::local::{address_form, is_stored_offline};
 use super::peer_routing::{address_number, envelope_class};
 use super::rules::{self, AddressForm, DeliveryAction, ResourceSummary};
@@ -29,6 +32,7 @@ use crate::host::Host;
 use crate::metrics::{RouteOutcome, StanzaSource};
 use crate::multicast::{Multicast, RecipientList, UndeliveredRecipient};
 use crate::node::Node;
+use crate::receipt::{AttachedReceipt, ReceiptIssuer, Receipts};
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
@@ -61,6 +65,21 @@ enum MulticastStep {
     Wait(BoxFuture<'static, ()>),
 }
 
+/// The receipt of a multicast, which follows when all recipients are done.
+struct MulticastReceipt(ReceiptIssuer);
+
+impl LaneCompletion for MulticastReceipt {
+    fn tracks_delivery(&self) -> bool {
+        false
+    }
+
+    fn routed(&mut self) {}
+
+    fn complete(self: Box<Self>) {
+        self.0.settle(Ok(()));
+    }
+}
+
 /// Multicasts to the same recipients, each of which gets all stanzas before the next recipient does: one wake-up of its connection and
 /// one write.
 struct MulticastRun {
@@ -74,6 +93,8 @@ struct MulticastRun {
     /// Positions of recipients by the node that is their home.
     by_node: BTreeMap<NodeId, Vec<usize>>,
     undelivered: Vec<(usize, UndeliveredRecipient)>,
+    /// Shares of the receipts of multicasts, by their positions.
+    completions: SmallVec<[Option<Box<CompletionShare>>; 1]>,
 }
 
 /// Positions of a recipient and a multicast.
@@ -84,10 +105,16 @@ struct RoutedCopy {
 }
 
 impl MulticastRun {
-    fn new(multicasts: SmallVec<[Multicast; 1]>) -> MulticastRun {
+    fn new(mut multicasts: SmallVec<[Multicast; 1]>) -> MulticastRun {
         let recipients = multicasts.first().map(|first| first.recipients.clone()).unwrap_or_default();
         let (copies, undelivered) = (Vec::new(), Vec::new());
-        MulticastRun { recipients, multicasts, next: 0, copies, by_node: BTreeMap::new(), undelivered }
+        let completion = |multicast: &mut Multicast| {
+            let receipt = MulticastReceipt(multicast.receipt.take()?);
+            Some(Box::new(CompletionShare::new(Box::new(receipt))))
+        };
+        let completions = multicasts.iter_mut().map(completion).collect();
+        let by_node = BTreeMap::new();
+        MulticastRun { recipients, multicasts, next: 0, copies, by_node, undelivered, completions }
     }
 
     /// Handles the next recipients.
@@ -173,7 +200,15 @@ impl MulticastRun {
             let Some(to) = self.recipients.get(copy.recipient) else { continue };
             let Multicast { stanza, from, .. } = &self.multicasts[copy.multicast];
             let Some(stanza) = stanza.with_to(Some(to)) else { continue };
-            if let Some(wait) = node.route_in_lane(StanzaSource::Multicast, stanza, from.as_ref(), to) {
+            let completion = self.completions[copy.multicast].as_ref();
+            let stanza = LaneStanza {
+                stanza,
+                from: from.clone(),
+                to: to.to_jid(),
+                stage: LaneStage::Unrouted,
+                completion: completion.map(|one| Box::new(one.share()) as Box<dyn LaneCompletion>),
+            };
+            if let Some(wait) = node.enter_lane(StanzaSource::Multicast, stanza) {
                 self.copies = copies.collect();
                 return Some(wait);
             }
@@ -182,7 +217,7 @@ impl MulticastRun {
     }
 
     /// Sends one envelope for each stanza to each node; recipients of a node that takes none are routed copies.
-    fn send_envelopes(&mut self, node: &Node) {
+    fn send_envelopes(&mut self, node: &Arc<Node>) {
         let by_node = std::mem::take(&mut self.by_node);
         if by_node.is_empty() {
             return;
@@ -190,6 +225,8 @@ impl MulticastRun {
         for (multicast, Multicast { stanza, .. }) in self.multicasts.iter().enumerate() {
             let class = envelope_class(stanza);
             let bytes: Arc<[u8]> = stanza.bytes().into();
+            let completion = self.completions[multicast].as_ref();
+            let mut receipts = Receipts::default();
             for (home, positions) in &by_node {
                 for part in positions.chunks(ENVELOPE_RECIPIENTS) {
                     let address = |position: &usize| {
@@ -197,7 +234,18 @@ impl MulticastRun {
                     };
                     let to = part.iter().filter_map(address).collect();
                     let envelope = Envelope::new(MULTICAST, class, node.cluster.node(), to, bytes.clone());
-                    if node.cluster.deliver(*home, envelope).is_ok() {
+                    let is_sent = match completion {
+                        None => node.cluster.deliver(*home, envelope).is_ok(),
+                        Some(_) => {
+                            let sent = node.peer_routing().send_with_receipt(node, *home, envelope);
+                            let is_sent = sent.is_ok();
+                            let receipt = sent.ok().flatten();
+                            let attach = |receipt| AttachedReceipt { stanza: stanza.clone(), receipt };
+                            receipts.0.extend(receipt.map(attach));
+                            is_sent
+                        }
+                    };
+                    if is_sent {
                         node.metrics.routed(stanza.kind(), RouteOutcome::Node);
                     } else {
                         let copy = |recipient: &usize| RoutedCopy { recipient: *recipient, multicast };
@@ -205,12 +253,18 @@ impl MulticastRun {
                     }
                 }
             }
+            if let Some(completion) = completion {
+                complete_after(node, completion, receipts);
+            }
         }
     }
 
     /// The effects after all recipients: reports to the senders.
-    fn finish(self, node: &Arc<Node>) -> Effects {
+    fn finish(mut self, node: &Arc<Node>) -> Effects {
         let mut effects = Effects::default();
+        for completion in self.completions.drain(..).flatten() {
+            completion.complete();
+        }
         if self.undelivered.is_empty() {
             return effects;
         }
@@ -229,6 +283,26 @@ impl MulticastRun {
         }
         effects
     }
+}
+
+/// Keeps a share of a receipt until these receipts of other nodes have an outcome.
+fn complete_after(node: &Arc<Node>, completion: &CompletionShare, mut receipts: Receipts) {
+    if receipts.is_empty() {
+        return;
+    }
+    let share = Box::new(completion.share());
+    let acknowledged = async move {
+        let mut is_safe = true;
+        poll_fn(|cx| match receipts.poll(cx, &mut |_| is_safe = false) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+        if is_safe {
+            share.complete();
+        }
+    };
+    node.spawner.spawn("multicast", Box::pin(acknowledged));
 }
 
 /// Where a recipient receives a multicast.

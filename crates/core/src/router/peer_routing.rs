@@ -8,7 +8,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use base::{BoxFuture, TimeOrderedId};
-use cluster::{AddressNumber, Envelope, EnvelopeClass, HandoverResult, InvalidationSubject, NodeId};
+use cluster::{
+    AddressNumber, Envelope, EnvelopeClass, HandoverResult, InvalidationSubject, NodeId, RefusedEnvelope,
+};
 use jid::JidRef;
 use stanza::StanzaCondition;
 use store::AddressId;
@@ -134,6 +136,19 @@ pub trait PeerRouting: Any + Send + Sync {
         is_copy: bool,
         work: &mut RoutingWork,
     ) -> bool;
+
+    /// Sends an envelope to another node. Returns its receipt, unless it has ended already, or the envelope if that node does
+    /// not take it. The receipt is fulfilled when each recipient has its copy there, or was handled here after the return of the
+    /// envelope.
+    ///
+    /// # Errors
+    /// The envelope, with the reason.
+    fn send_with_receipt(
+        &self,
+        node: &Arc<Node>,
+        to: NodeId,
+        envelope: Envelope,
+    ) -> Result<Option<Receipt>, Box<RefusedEnvelope>>;
 
     /// The receipt of a message that this node writes: until then, later ones for its recipient must not go to another node.
     fn hold_path(&self, node: &Arc<Node>, attached: AttachedReceipt) -> AttachedReceipt;

@@ -182,12 +182,11 @@ impl Room {
                     }
                     (None, None) => return Err(StanzaCondition::BadRequest.into()),
                 };
-                let mut nick = nick.filter(|_| item.attr("jid").is_some());
+                let has_nick = item.attr("jid").is_some() && affiliation >= Affiliation::Member;
+                let mut nick = nick.filter(|_| has_nick);
                 self.check_affiliation_change(actor, &user, affiliation)?;
-                // Section 9.5: an empty nickname ends the reservation; section 17.1: it is compared in its prepared form.
-                if let Some(nick) = nick.as_mut().filter(|nick| !nick.is_empty())
-                    && affiliation >= Affiliation::Member
-                {
+                // Section 9.5: an empty nickname ends the reservation. Only members and higher have one.
+                if let Some(nick) = nick.as_mut().filter(|nick| !nick.is_empty()) {
                     let address = self.check_nick(&user, nick)?;
                     *nick = address.resource().unwrap_or_default().to_owned();
                 }

@@ -1,4 +1,4 @@
-//! What administrators of the node do to affiliations with commands.
+//! Operations of administrators of the node by commands: results, and changes of affiliations.
 
 use jid::Jid;
 
@@ -14,7 +14,26 @@ pub(crate) struct ListedAffiliation {
     pub(crate) reason: Option<Box<str>>,
 }
 
-/// What became of a change.
+/// Result of the creation of a room by an administrator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CreationOutcome {
+    Created,
+    /// There is such a room.
+    Exists,
+    /// The database failed.
+    NotStored,
+}
+
+/// Result of the destruction of a room by an administrator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DestructionOutcome {
+    Destroyed,
+    NoRoom,
+    /// The database failed. The occupants are gone, and the removal is tried again.
+    NotStored,
+}
+
+/// Result of a change of an affiliation by an administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AffiliationOutcome {
     Done,

@@ -109,7 +109,7 @@ impl RoomConfig {
     pub(crate) fn max_occupants(&self, limits: &RoomLimits) -> usize {
         match self.max_users {
             0 => limits.occupants,
-            most => limits.occupants.min(most as usize),
+            limit => limits.occupants.min(limit as usize),
         }
     }
 
@@ -130,12 +130,12 @@ impl RoomConfig {
             .value(if self.max_users == 0 { "none".to_owned() } else { self.max_users.to_string() });
         max_users = max_users.option("No Maximum", "none");
         let listed = [10, 20, 30, 50, 100, 200, 500, 1000, 5000, 10_000];
-        for most in listed
+        for limit in listed
             .iter()
             .copied()
-            .chain(Some(self.max_users).filter(|most| *most != 0 && !listed.contains(most)))
+            .chain(Some(self.max_users).filter(|limit| *limit != 0 && !listed.contains(limit)))
         {
-            max_users = max_users.option(most.to_string(), most.to_string());
+            max_users = max_users.option(limit.to_string(), limit.to_string());
         }
         let mut allow_pm = FormField::new(FormFieldType::ListSingle, "muc#roomconfig_allowpm")
             .label("Who Can Send Private Messages?")
@@ -243,8 +243,8 @@ impl RoomConfig {
             next.allow_pm =
                 AllowPm::ALL.into_iter().find(|one| one.as_str() == choice).unwrap_or(next.allow_pm);
         }
-        if let Some(most) = submitted.value("muc#roomconfig_maxusers") {
-            next.max_users = most.parse().unwrap_or(0);
+        if let Some(limit) = submitted.value("muc#roomconfig_maxusers") {
+            next.max_users = limit.parse().unwrap_or(0);
         }
         next.history_messages = number(submitted, "muc#maxhistoryfetch", next.history_messages)?
             .min(u32::try_from(limits.history_messages).unwrap_or(u32::MAX));

@@ -46,6 +46,8 @@ impl Room {
             Ns::Muc.as_str(),
             Ns::DiscoInfo.as_str(),
             Ns::DiscoItems.as_str(),
+            Ns::Commands.as_str(),
+            Ns::Hats.as_str(),
             Ns::Register.as_str(),
             Ns::VCardTemp.as_str(),
             Ns::StanzaId.as_str(),
@@ -101,6 +103,9 @@ impl Room {
             let hashes = FormField::new(FormFieldType::TextMulti, "muc#roominfo_avatarhash");
             form = form.field(hashes.values(avatar.photo_hashes.iter().cloned()));
         }
+        if let Some(hash) = self.hats.hash() {
+            form = form.field(text("hats#hash", &hash));
+        }
         form.write(w);
     }
 
@@ -111,8 +116,11 @@ impl Room {
     /// Section 6.5: the occupants, for occupants and in rooms that everybody may enter and find.
     pub(super) fn disco_items(&self, request: &RoomRequest<'_>) -> IqAnswer {
         let node = request.payload.attr("node").filter(|node| !node.is_empty());
-        if node.is_some() {
-            return Err(StanzaCondition::FeatureNotImplemented.into());
+        if let Some(node) = node {
+            return match &*node == Ns::Commands.as_str() {
+                true => Ok(self.hat_command_items()),
+                false => Err(StanzaCondition::FeatureNotImplemented.into()),
+            };
         }
         let config = &self.config;
         let is_open = config.public && !config.members_only && config.password.is_none();

@@ -32,9 +32,6 @@ impl Room {
         let is_created = self.locked && self.occupants.is_empty();
         // Section 7.10: the registered nickname replaces another one only if that one is not free; section 7.2.8: conflict.
         let jid = self.check_nick(&user, nick)?;
-        if nick.len() > self.limits().nick_bytes {
-            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the nickname is too long"));
-        }
         self.check_capacity(affiliation)?;
         match self.occupants.get(nick) {
             Some(_) => self.occupants.put_session(nick, session),
@@ -87,13 +84,17 @@ impl Room {
         Err(StanzaError::new(StanzaCondition::NotAuthorized).text("this room requires a password"))
     }
 
-    /// Section 7.2.8: the nickname is free for the user. Returns the address.
+    /// Section 7.2.8: the nickname is short enough, and free for the user. Returns the address, which has its prepared form.
     pub(super) fn check_nick(&self, user: &Jid, nick: &str) -> Result<Jid, StanzaError> {
         // Section 17.1.
         if nick.chars().all(char::is_whitespace) {
             return Err(StanzaError::new(StanzaCondition::JidMalformed).text("the nickname is blank"));
         }
         let jid = self.jid.with_resource(nick).map_err(|_| StanzaCondition::JidMalformed)?;
+        let nick = jid.resource().unwrap_or_default();
+        if nick.len() > self.limits().nick_bytes {
+            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the nickname is too long"));
+        }
         let is_used = self.occupants.get(nick).is_some_and(|one| one.user() != user.as_ref());
         let is_reserved = self.affiliations.user_of_nick(nick).is_some_and(|owner| owner != user);
         if is_used || is_reserved {
@@ -106,11 +107,11 @@ impl Room {
     /// Section 7.2.9.
     fn check_capacity(&self, affiliation: Affiliation) -> Result<(), StanzaError> {
         let limit = self.limits().occupants;
-        let most = match affiliation.is_privileged() {
+        let max_sessions = match affiliation.is_privileged() {
             true => limit.saturating_add(RESERVED_FOR_ADMINS),
             false => self.config.max_occupants(self.limits()),
         };
-        if self.occupants.session_count() < most {
+        if self.occupants.session_count() < max_sessions {
             return Ok(());
         }
         let error = StanzaError::new(StanzaCondition::ServiceUnavailable).kind(ErrorType::Wait);

@@ -30,7 +30,7 @@ pub(crate) struct RoomHistory {
     bytes: usize,
 }
 
-/// What a newcomer requests; none of them: all.
+/// Limits that a newcomer requests; none of them: all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HistoryRequest {
     pub(crate) max_chars: Option<u64>,
@@ -66,9 +66,9 @@ impl RoomHistory {
         }
     }
 
-    /// The messages for a newcomer, oldest first. `most` is what the room permits.
-    pub(crate) fn select(&self, request: &HistoryRequest, most: u32, now: u64) -> Vec<&HistoryItem> {
-        let most = request.max_stanzas.unwrap_or(u64::MAX).min(u64::from(most));
+    /// The messages for a newcomer, oldest first. `limit` is what the room permits.
+    pub(crate) fn select(&self, request: &HistoryRequest, limit: u32, now: u64) -> Vec<&HistoryItem> {
+        let limit = request.max_stanzas.unwrap_or(u64::MAX).min(u64::from(limit));
         let from_seconds = request.seconds.map(|seconds| now.saturating_sub(seconds.saturating_mul(1000)));
         let from = from_seconds.max(request.since).unwrap_or(0);
         let mut chars = 0_u64;
@@ -76,11 +76,11 @@ impl RoomHistory {
             .items
             .iter()
             .rev()
-            .take(usize::try_from(most).unwrap_or(usize::MAX))
+            .take(usize::try_from(limit).unwrap_or(usize::MAX))
             .take_while(|item| item.millis >= from)
             .take_while(|item| {
                 chars = chars.saturating_add(char_count(item.stanza.bytes()));
-                request.max_chars.is_none_or(|most| chars <= most)
+                request.max_chars.is_none_or(|limit| chars <= limit)
             })
             .collect();
         chosen.reverse();
@@ -166,8 +166,8 @@ mod tests {
     #[test]
     fn section_7_2_14_the_strictest_limit_decides() {
         let history = history();
-        let ids = |request: HistoryRequest, most| -> String {
-            history.select(&request, most, 6_000).iter().map(|item| &item.id[1..]).collect()
+        let ids = |request: HistoryRequest, limit| -> String {
+            history.select(&request, limit, 6_000).iter().map(|item| &item.id[1..]).collect()
         };
         let all = HistoryRequest::default();
         assert_eq!(ids(all, 20), "3456", "the room keeps four");

@@ -10,6 +10,7 @@ mod config;
 mod copy;
 mod disco;
 mod entering;
+mod hats;
 mod history;
 mod import;
 mod invitations;
@@ -36,11 +37,13 @@ use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
 use store::RoomHistoryEntry;
 use throng_core::iq::IqAnswer;
 use throng_core::multicast::Multicast;
+use throng_core::receipt::ReceiptIssuer;
 use throng_core::{Effect, Effects, Node, RecipientList, SharedStanza, StanzaSource, UndeliveredRecipient};
 use xml::{Ns, TreeNode, Writer};
 
 use self::affiliations::Affiliations;
 use self::config::RoomConfig;
+use self::hats::RoomHats;
 use self::history::RoomHistory;
 use self::invitations::PendingInvitations;
 use self::iq_relay::RelayedRequests;
@@ -50,7 +53,9 @@ use self::subject::Subject;
 use crate::options::{RoomLimits, ServiceOptions};
 use crate::privileges::{Affiliation, RoomRole};
 
-pub(crate) use self::administration::{AffiliationOutcome, ListedAffiliation};
+pub(crate) use self::administration::{
+    AffiliationOutcome, CreationOutcome, DestructionOutcome, ListedAffiliation,
+};
 pub(crate) use self::copy::{RoomCopy, empty_copy};
 pub(crate) use self::iq_relay::not_in_room;
 pub(crate) use self::owner::DestroyNotice;
@@ -59,7 +64,7 @@ pub(crate) use self::presence::report_not_in_room;
 /// Receives the sessions that did not receive a multicast of the room.
 pub(crate) type UndeliveredReport = Arc<dyn Fn(&Arc<Node>, Vec<Jid>) + Send + Sync>;
 
-/// What a room needs besides the stanza, and the effects that it wants.
+/// Surroundings of a room besides the stanza, and the effects that it wants.
 pub(crate) struct RoomCtx<'a> {
     /// Milliseconds since 1970.
     pub(crate) now: u64,
@@ -70,6 +75,8 @@ pub(crate) struct RoomCtx<'a> {
     /// Whether the sender administers the service.
     pub(crate) is_service_admin: bool,
     pub(crate) undelivered: &'a UndeliveredReport,
+    /// Fulfilled when all nodes have acknowledged the first multicast, which is the message that is being handled.
+    pub(crate) delivered: Option<ReceiptIssuer>,
     pub(crate) effects: Effects,
 }
 
@@ -91,12 +98,15 @@ impl RoomCtx<'_> {
         let recipients = recipients.into();
         let Some(stanza) = stanza.filter(|_| !recipients.is_empty()) else { return };
         let report = self.undelivered.clone();
-        let multicast = Multicast::new(stanza, from.clone(), recipients).on_undelivered(
+        let mut multicast = Multicast::new(stanza, from.clone(), recipients).on_undelivered(
             move |node: &Arc<Node>, recipients: Vec<UndeliveredRecipient>| {
                 report(node, recipients.into_iter().map(|one| one.to).collect());
                 Effects::default()
             },
         );
+        if let Some(receipt) = self.delivered.take() {
+            multicast = multicast.with_receipt(receipt);
+        }
         self.effects.multicast(multicast);
     }
 
@@ -136,11 +146,12 @@ pub(crate) struct Room {
     relayed: RelayedRequests,
     /// The vCard, with the hashes of its photos.
     avatar: Option<avatar::RoomAvatar>,
+    hats: RoomHats,
     /// Until the first configuration (section 10.1.1).
     locked: bool,
     creator: Jid,
     state: RoomState,
-    /// What is stored has changed, except for the history.
+    /// The stored state has changed, except for the history.
     is_changed: bool,
     /// The copy on another node has other settings.
     is_copy_outdated: bool,
@@ -164,6 +175,7 @@ impl Room {
             invitations: PendingInvitations::default(),
             relayed: RelayedRequests::default(),
             avatar: None,
+            hats: RoomHats::default(),
             locked: true,
             creator,
             state: RoomState::Alive,
@@ -228,7 +240,7 @@ impl Room {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// What is stored changes.
+    /// The stored state changes.
     fn note_change(&mut self) {
         self.is_changed = true;
         self.is_copy_outdated = true;
@@ -315,6 +327,7 @@ impl Room {
             (Some(Ns::Register), "query") => self.registration_request(ctx, request),
             (Some(Ns::VCardTemp), "vCard") => self.avatar_request(ctx, request),
             (Some(Ns::Moderate), "moderate") => self.moderate(ctx, request),
+            (Some(Ns::Commands), "command") => self.hat_request(ctx, request),
             (Some(Ns::Ping), "ping") => Ok(Vec::new()),
             _ => Err(StanzaCondition::ServiceUnavailable.into()),
         }

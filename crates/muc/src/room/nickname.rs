@@ -1,7 +1,7 @@
 //! Change of the nickname: XEP-0045 1.35.5, section 7.6.
 
 use jid::Jid;
-use stanza::{StanzaCondition, StanzaError};
+use stanza::StanzaError;
 
 use super::occupants::{Occupant, OccupantSession};
 use super::presence::OccupantChange;
@@ -19,9 +19,6 @@ impl Room {
     ) -> Result<(), StanzaError> {
         let user = session.jid.bare().to_jid();
         let address = self.check_nick(&user, nick)?;
-        if nick.len() > self.limits().nick_bytes {
-            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the nickname is too long"));
-        }
         let moved = session.jid.clone();
         let change = OccupantChange {
             is_unavailable: true,

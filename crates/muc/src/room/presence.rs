@@ -17,7 +17,7 @@ use crate::privileges::{Affiliation, RoomRole};
 /// Longest language tag, in bytes: the length that RFC 5646, section 4.4.1, recommends.
 const MAX_LANG_BYTES: usize = 35;
 
-/// What a presence of an occupant says besides its content.
+/// Details of a presence of an occupant besides its content.
 #[derive(Clone, Copy, Default)]
 pub(super) struct OccupantChange<'a> {
     /// The occupant is not in the room any more.
@@ -201,6 +201,9 @@ impl Room {
                 w.attr_opt("xml:lang", occupant.lang()).raw(occupant.presence());
             }
             write_occupant_id(w, &occupant.occupant_id);
+            if !change.is_unavailable {
+                self.hats.write(w, occupant.user());
+            }
             w.start_ns("x", Ns::MucUser);
             self.write_item(w, occupant, change, sees);
             write_status_codes(w, change.codes);
@@ -251,7 +254,7 @@ fn presence_lang(presence: &SharedStanza) -> Option<Box<str>> {
 }
 
 /// The children of a presence that are passed on; none if they are too long.
-pub(super) fn presence_content(presence: xml::TreeNode<'_>, most: usize) -> Box<[u8]> {
+pub(super) fn presence_content(presence: xml::TreeNode<'_>, max_bytes: usize) -> Box<[u8]> {
     let mut content = Vec::new();
     for child in presence.child_elements() {
         // These are written by rooms, and an error is no content.
@@ -262,7 +265,7 @@ pub(super) fn presence_content(presence: xml::TreeNode<'_>, most: usize) -> Box<
         if !is_of_room && child.name() != "priority" {
             content.extend_from_slice(child.raw());
         }
-        if content.len() > most {
+        if content.len() > max_bytes {
             return Box::default();
         }
     }

@@ -46,9 +46,6 @@ impl Room {
             StanzaError::new(StanzaCondition::NotAcceptable)
                 .text("the field \"muc#register_roomnick\" is required")
         })?;
-        if nick.len() > self.limits().nick_bytes {
-            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the nickname is too long"));
-        }
         let nick = self.check_nick(&user, nick)?.resource().unwrap_or_default().to_owned();
         self.check_affiliation_capacity(usize::from(!self.affiliations.contains(&user)))?;
         if affiliation >= Affiliation::Member {

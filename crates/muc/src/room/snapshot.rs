@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! 1 version; configuration (a form), subject, its sender and text, vCard: each 4 octets of length and the octets; then for
-//! each affiliation 1 octet, address, nickname, reason
+//! each affiliation 1 octet, address, nickname, reason; for each hat octet 16, URI, title, hue; for each user with a hat octet 17,
+//! address, URI, nothing
 //! ```
 //!
 //! # Pitfalls
@@ -27,6 +28,9 @@ use crate::privileges::Affiliation;
 
 /// Version of the encoding.
 const VERSION: u8 = 1;
+/// A hat, and a user with a hat (XEP-0317), in place of an affiliation.
+const HAT: u8 = 16;
+const WORN_HAT: u8 = 17;
 
 /// Takes fields from an encoding.
 pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
@@ -75,6 +79,14 @@ impl Room {
             put_field(&mut state, entry.nick.as_deref().unwrap_or_default().as_bytes());
             put_field(&mut state, entry.reason.as_deref().unwrap_or_default().as_bytes());
         }
+        for hat in self.hats.iter() {
+            state.push(HAT);
+            hat.iter().for_each(|text| put_field(&mut state, text.as_bytes()));
+        }
+        for (user, uri) in self.hats.worn() {
+            state.push(WORN_HAT);
+            [user.as_str(), uri, ""].iter().for_each(|text| put_field(&mut state, text.as_bytes()));
+        }
         RoomRecord {
             creator: self.creator.clone(),
             title: self.config.name.clone(),
@@ -115,9 +127,18 @@ impl Room {
                 Tree::parse(card, &scope, &limits).ok().and_then(|card| RoomAvatar::read(card.root()));
         }
         while let Some(octet) = fields.octet() {
+            let (key, second, third) = (fields.text()?, fields.text()?, fields.text()?);
+            if octet == HAT {
+                room.hats.put(key, second, third);
+                continue;
+            }
+            let user = Jid::from_stored(key).ok()?;
+            if octet == WORN_HAT {
+                room.hats.assign(&user, second);
+                continue;
+            }
             let affiliation = *Affiliation::ALL.get(usize::from(octet))?;
-            let user = Jid::from_stored(fields.text()?).ok()?;
-            let (nick, reason) = (fields.text()?, fields.text()?);
+            let (nick, reason) = (second, third);
             let nick = Some(nick).filter(|nick| !nick.is_empty());
             room.affiliations.set(&user, affiliation, nick, Some(reason).filter(|reason| !reason.is_empty()));
         }

@@ -46,8 +46,8 @@ impl Room {
         let text = message.child("subject", Ns::Client).map(|subject| subject.text().into_owned());
         let text = text.unwrap_or_default();
         // The whole stanza is kept, with subjects in other languages.
-        let most = self.limits().subject_bytes;
-        if text.len() > most || stanza.bytes().len() > most.saturating_add(MAX_SUBJECT_OVERHEAD) {
+        let max_bytes = self.limits().subject_bytes;
+        if text.len() > max_bytes || stanza.bytes().len() > max_bytes.saturating_add(MAX_SUBJECT_OVERHEAD) {
             return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the subject is too long"));
         }
         let (address, id) = (occupant.jid.clone(), (ctx.new_id)());

@@ -109,9 +109,8 @@ impl Room {
         if self.affiliations.of(user.as_ref()) != Affiliation::None {
             return Ok(());
         }
-        if let Some(nick) = nick {
-            self.check_nick(&user, nick)?;
-        }
+        let address = nick.map(|nick| self.check_nick(&user, nick)).transpose()?;
+        let nick = address.as_ref().and_then(Jid::resource);
         self.check_affiliation_capacity(1)?;
         self.change_affiliation(ctx, &user, Affiliation::Member, nick, None, None);
         Ok(())

@@ -53,6 +53,21 @@ fn rooms_are_created_listed_and_destroyed() {
 }
 
 #[test]
+fn a_write_that_fails_is_reported_as_such() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_persistentroom", "1"));
+    play.engine.set_store_failing(true);
+    let failed = run(&play, "destroy-room", &[("room", ROOM)]).unwrap_err();
+    assert_eq!(failed.kind, CommandErrorKind::Unavailable, "{}", failed.text);
+    assert!(failed.text.contains("database"), "{}", failed.text);
+    play.engine.set_store_failing(false);
+    // The removal is tried again with the next input.
+    let gone = run(&play, "get-room-occupants", &[("room", ROOM)]).unwrap_err();
+    assert_eq!(gone.kind, CommandErrorKind::NotFound);
+    assert!(enter(&crone, "firstwitch").concat().contains("<status code='201'/>"));
+}
+
+#[test]
 fn rooms_are_found_by_a_part_of_their_address_or_name() {
     let play = Shakespeare::new();
     for name in ["heath", "castle", "forest"] {

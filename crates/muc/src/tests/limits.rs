@@ -40,6 +40,50 @@ fn long_nicknames_and_subjects_are_refused() {
 }
 
 #[test]
+fn nicknames_that_administrators_reserve_are_prepared_and_bounded() {
+    let play = Shakespeare::with(&[("nick_bytes", OptionValue::Int(11))]);
+    let crone = play.room("");
+    let member = |user: &str, nick: &str| {
+        format!("<item affiliation='member' jid='{user}@example.com' nick='{nick}'/>")
+    };
+    assert_error(&admin(&crone, "set", &member("hag66", "the third witch")), "modify", "not-acceptable");
+    // The same letters with full width.
+    assert!(!admin(&crone, "set", &member("hag66", "ｗｉｔｃｈ")).concat().contains("<error"));
+    let listed = admin(&crone, "get", "<item affiliation='member'/>").concat();
+    assert!(listed.contains("nick='witch'"), "{listed}");
+    assert_error(&enter(&play.wicca(), "witch"), "cancel", "conflict");
+    assert_error(&enter(&play.hecate(), "ｗｉｔｃｈ"), "cancel", "conflict");
+    assert_error(&admin(&crone, "set", &member("hecate", "witch")), "cancel", "conflict");
+    assert_error(&admin(&crone, "set", &member("hecate", "ｗｉｔｃｈ")), "cancel", "conflict");
+    // A banned user has no reserved nickname.
+    let banned = "<item affiliation='outcast' jid='hecate@example.com' nick='the first of all witches'/>";
+    assert!(!admin(&crone, "set", banned).concat().contains("<error"));
+    let listed = admin(&crone, "get", "<item affiliation='outcast'/>").concat();
+    assert!(listed.contains("hecate") && !listed.contains("nick="), "{listed}");
+}
+
+#[test]
+fn nicknames_of_approved_registrations_are_prepared_and_bounded() {
+    let play = Shakespeare::with(&[("nick_bytes", OptionValue::Int(11))]);
+    let crone = play.room("");
+    let approve = |nick: &str| {
+        let fields = [
+            field("FORM_TYPE", "http://jabber.org/protocol/muc#register"),
+            field("muc#jid", "hag66@example.com"),
+            field("muc#register_roomnick", nick),
+            field("muc#register_allow", "1"),
+        ];
+        let form = format!("<x xmlns='jabber:x:data' type='submit'>{}</x>", fields.concat());
+        crone.request(&format!("<message to='{ROOM}'>{form}</message>"))
+    };
+    assert_error(&approve("the third witch"), "modify", "not-acceptable");
+    approve("ｗｉｔｃｈ");
+    let listed = admin(&crone, "get", "<item affiliation='member'/>").concat();
+    assert!(listed.contains("nick='witch'"), "{listed}");
+    assert_error(&enter(&play.wicca(), "witch"), "cancel", "conflict");
+}
+
+#[test]
 fn lists_of_affiliations_are_bounded() {
     let play = Shakespeare::with(&[("affiliations", OptionValue::Int(3))]);
     let crone = play.room("");

@@ -1,8 +1,10 @@
 //! Tests from the examples of XEP-0045, and of the specifications around it, on a node without sockets.
 
 mod administration;
+mod bad_input;
 mod commands;
 mod entering;
+mod hats;
 mod limits;
 mod messages;
 mod ownership;

@@ -130,6 +130,25 @@ fn while_the_store_fails_rooms_answer_with_errors_and_are_not_created_anew() {
 }
 
 #[test]
+fn a_message_that_is_not_stored_gives_its_sender_an_error() {
+    let play = Shakespeare::new();
+    let crone = play.room(&persistent(""));
+    crone.enable_stream_management();
+    play.engine.set_store_failing(true);
+    let mut received = say(&crone, "<body>lost</body>");
+    play.engine.run_tasks();
+    received.extend(crone.recv());
+    let errors: Vec<&String> = received.iter().filter(|one| one.contains("type='error'")).collect();
+    assert!(errors.len() == 1 && errors[0].contains("id='m1'"), "{received:?}");
+    assert_eq!(crone.handled(), crone.sent(), "the stream goes on");
+    play.engine.set_store_failing(false);
+    assert!(!say(&crone, "<body>kept</body>").concat().contains("type='error'"));
+    leave(&crone, "firstwitch");
+    let history = enter(&crone, "firstwitch").concat();
+    assert!(history.contains("kept") && !history.contains("lost"), "{history}");
+}
+
+#[test]
 fn stored_rooms_are_listed_and_count_for_their_creator() {
     let play = Shakespeare::with(&[("rooms_per_user", OptionValue::Int(1))]);
     let crone = play.room(&persistent(&field("muc#roomconfig_roomname", "A Dark Cave")));

@@ -1,5 +1,5 @@
-//! Ownership as the task of a room sees it: a room is loaded and changed under the lease of its slice, waits while the owner changes,
-//! moves to the next owner with its occupants, and has a copy on another node.
+//! Placement as the task of a room sees it: a room is loaded and changed under the lease of its slice, waits while its home node changes,
+//! moves to the next home node with its occupants, and has a copy on another node.
 
 use std::sync::Arc;
 
@@ -12,8 +12,10 @@ use store::WriteFence;
 use throng_core::{Effects, Node};
 
 use crate::room::{RoomCtx, empty_copy};
-use crate::room_ownership::{CopySender, is_here, may_exist};
-use crate::room_task::{RoomInput, RoomTask, settle_all};
+use crate::room_input::{MessageReceipts, RoomInput};
+use crate::room_placement::{CopySender, is_here, may_exist};
+use crate::room_storage::settle_all;
+use crate::room_task::RoomTask;
 
 /// The status of a session that is removed because of a technical problem (XEP-0045, section 11.1).
 const TECHNICAL_PROBLEM: &[u16] = &[333];
@@ -32,7 +34,7 @@ impl RoomInput {
             | RoomInput::Restore => true,
             RoomInput::SessionsLost(_)
             | RoomInput::HistoryStored(_)
-            | RoomInput::OwnerChanged
+            | RoomInput::HomeChanged
             | RoomInput::HandOver { .. }
             | RoomInput::ShutDown { .. }
             | RoomInput::BackupChanged
@@ -44,8 +46,8 @@ impl RoomInput {
 /// The status of a session that is removed because the service is shut down (XEP-0045, section 11.2).
 const SHUT_DOWN: &[u16] = &[332];
 
-/// What is sent back while nobody owns the room, or its owner is not reached.
-fn no_owner() -> StanzaError {
+/// Error while no node has the room, or that node is not reached.
+fn no_home_node() -> StanzaError {
     StanzaError::new(StanzaCondition::RemoteServerTimeout)
         .kind(ErrorType::Wait)
         .text("the room is not available for a moment")
@@ -80,7 +82,7 @@ impl RoomTask {
         is_loaded && !moves && (self.lease == *lease || self.room.is_none() && !input.needs_room())
     }
 
-    /// Handles an input that needs the store or the owner of the room.
+    /// Handles an input that needs the store or the home node of the room.
     pub(crate) async fn handle_later(&mut self, node: Arc<Node>, input: RoomInput, access: SliceAccess) {
         let access = match access {
             SliceAccess::Pending if input.needs_room() => {
@@ -105,7 +107,7 @@ impl RoomTask {
             }
         };
         if self.lease != lease {
-            // Another node may have been the owner meanwhile.
+            // Another node may have been the home node meanwhile.
             self.abandon(&node).await;
             self.lease = lease;
         }
@@ -121,7 +123,7 @@ impl RoomTask {
         let mut loaded = Ok(());
         if self.room.is_none() && !self.is_stored && input.needs_room() {
             loaded = self.load(&node, &input).await;
-            // One that was not in memory when the slice began to move is the next owner's.
+            // One that was not in memory when the slice began to move is for the next home node.
             if self.restored.is_none()
                 && let SliceAccess::Moving(_, to) | SliceAccess::Elsewhere(to) = self.access(&node)
             {
@@ -146,7 +148,7 @@ impl RoomTask {
         self.shared.directory.remove(&self.jid);
     }
 
-    /// Another node is the owner, and has the occupants that it reaches. Those on this node must enter again.
+    /// Another node is the home node, and has the occupants that it reaches. Those on this node must enter again.
     async fn abandon(&mut self, node: &Arc<Node>) {
         let Some(mut room) = self.room.take() else { return self.forget() };
         self.forget();
@@ -159,28 +161,26 @@ impl RoomTask {
         }
     }
 
-    /// Passes an input on to the owner. What cannot be passed on is refused.
+    /// Passes an input on to the home node. What cannot be passed on is refused.
     async fn pass_on(&mut self, node: &Arc<Node>, input: RoomInput, to: NodeId) {
         match input {
-            RoomInput::Stanza { stanza, to: item, receipt, .. }
+            RoomInput::Stanza { stanza, to: item, receipts, .. }
                 if forward_to_owner(node, &stanza, item.as_ref(), to) =>
             {
-                if let Some(receipt) = receipt {
-                    receipt.settle(Ok(()));
-                }
+                receipts.into_iter().for_each(MessageReceipts::fulfil);
             }
             input => self.reject(node, input).await,
         }
     }
 
     async fn reject(&mut self, node: &Arc<Node>, input: RoomInput) {
-        let effects = self.with_ctx(node, |ctx| self.refuse(ctx, input, no_owner()));
+        let effects = self.with_ctx(node, |ctx| self.refuse(ctx, input, no_home_node()));
         if let Some(rest) = node.perform_in_order(effects) {
             rest.await;
         }
     }
 
-    /// The next owner gets the room.
+    /// The next home node gets the room.
     async fn hand_over(&mut self, node: &Arc<Node>, to: NodeId, reply: AnswerSender<()>) {
         if let Some(mut room) = self.room.take() {
             self.flush_history(node, room.history_limit()).await;
@@ -294,6 +294,7 @@ impl RoomTask {
             occupant_key: self.shared.occupant_key(node),
             is_service_admin: false,
             undelivered: &undelivered,
+            delivered: None,
             effects: Effects::default(),
         };
         run(&mut ctx);

@@ -1,5 +1,5 @@
-//! Rooms in a cluster: each slice of rooms has one owner ([`peers::slices`]), its backup has copies of what is not in the store
-//! (`room/copy.rs`), and rooms move with their occupants when the owner changes.
+//! Rooms in a cluster: each slice of rooms has one home node ([`peers::slices`]), its backup has copies of what is not in the store
+//! (`room/copy.rs`), and rooms move with their occupants when the home node changes.
 //!
 //! ```text
 //! notice between nodes: 1 kind, 1 slice, 8 number of the sender's lease
@@ -9,7 +9,7 @@
 //!
 //! # Pitfalls
 //!
-//! Copies of a node count only if the slice has had no other owner since: their number is that of the former lease.
+//! Copies of a node count only if the slice has had no other home node since: their number is that of the former lease.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -29,7 +29,8 @@ use throng_core::domains::Domain;
 use throng_core::feature_notice::NoticeCtx;
 
 use crate::room::RoomCopy;
-use crate::room_task::{RoomInput, RoomMessage, RoomShared};
+use crate::room_input::{RoomInput, RoomMessage};
+use crate::room_shared::RoomShared;
 
 /// Name of the notices.
 pub(crate) const NOTICE: &str = "room copy";
@@ -41,7 +42,7 @@ const PART_BYTES: usize = 192 << 10;
 const MAX_COPY_BYTES: usize = 256 << 20;
 /// Bytes that an input without a stanza counts in a mailbox.
 const INPUT_BYTES: usize = 64;
-/// Attempts, a second apart, to send a room to its next owner.
+/// Attempts, a second apart, to send a room to its next home node.
 const ATTEMPTS: usize = 10;
 
 /// Copies of a room that another node owns.
@@ -153,7 +154,7 @@ impl RoomCopies {
             }
         }
         if state.bytes + held.size() > MAX_COPY_BYTES {
-            tracing::warn!(%room, "too many copies of rooms; after the loss of its owner the occupants of the room must enter again");
+            tracing::warn!(%room, "too many copies of rooms; after the loss of its home node the occupants of the room must enter again");
             return Some(());
         }
         state.bytes += held.size();
@@ -214,7 +215,7 @@ impl CopySender<'_> {
 struct RoomSlices(Weak<RoomShared>);
 
 impl RoomShared {
-    /// Takes part in the ownership of rooms, and learns when the node stops.
+    /// Takes part in the placement of rooms, and learns when the node stops.
     pub(crate) fn join_slices(self: &Arc<Self>, node: &Arc<Node>) {
         if self.is_first_use() {
             add_slice_service(node, Arc::new(RoomSlices(Arc::downgrade(self))));
@@ -223,7 +224,7 @@ impl RoomShared {
 
     /// Another node has sent copies.
     pub(crate) fn handle_notice(self: &Arc<Self>, ctx: &NoticeCtx<'_>) {
-        // Without content: what was missed is sent again by its owner.
+        // Without content: what was missed is sent again by its home node.
         let Some(content) = ctx.content else { return };
         self.join_slices(ctx.node);
         if !self.copies.receive(content) {
@@ -283,7 +284,7 @@ impl SliceService for RoomSlices {
     fn lost(&self, node: &Arc<Node>, slice: u8) {
         let Some(rooms) = self.0.upgrade() else { return };
         rooms.copies.backups.lock().remove(&slice);
-        rooms.send_to_all(node, rooms.rooms_of_slice(node, slice), || RoomInput::OwnerChanged);
+        rooms.send_to_all(node, rooms.rooms_of_slice(node, slice), || RoomInput::HomeChanged);
     }
 
     fn set_backup(&self, node: &Arc<Node>, slice: u8, backup: Option<NodeId>) {

@@ -1,0 +1,187 @@
+//! Handling of an input by the room that a task owns, and creation of rooms: XEP-0045 1.35.5, section 10.1.
+
+use std::sync::Arc;
+
+use jid::Jid;
+use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
+use throng_core::iq::IqAnswer;
+use throng_core::{Node, SharedStanza};
+use xml::Ns;
+
+use crate::room::{
+    AffiliationOutcome, CreationOutcome, DestructionOutcome, Room, RoomCtx, RoomRequest, not_in_room,
+    send_error,
+};
+use crate::room_directory::RoomLimit;
+use crate::room_input::{MessageReceipts, RoomInput, RoomReply};
+use crate::room_task::RoomTask;
+
+impl RoomTask {
+    /// Refuses an input, since the room could not be read.
+    pub(crate) fn refuse(&self, ctx: &mut RoomCtx<'_>, input: RoomInput, error: StanzaError) {
+        match input {
+            RoomInput::Stanza { stanza, from, to, receipts } => {
+                send_error(ctx, &stanza, &from, &to, &error);
+                receipts.into_iter().for_each(MessageReceipts::fulfil);
+            }
+            RoomInput::Request { reply, .. } => reply.send(Err(error)),
+            // The end of its channel reports it to who waits for an answer.
+            _ => {}
+        }
+    }
+
+    pub(crate) fn handle_input(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        node: &Arc<Node>,
+        input: RoomInput,
+    ) -> RoomReply {
+        match input {
+            RoomInput::Stanza { stanza, from, to, receipts } => {
+                let (stored, delivered) = receipts.map(|both| (both.stored, both.delivered)).unzip();
+                ctx.delivered = delivered.flatten();
+                self.handle_stanza(ctx, node, &stanza, &from, &to);
+                // It was not sent to the occupants.
+                if let Some(delivered) = ctx.delivered.take() {
+                    delivered.settle(Ok(()));
+                }
+                stored.map_or(RoomReply::None, RoomReply::Handled)
+            }
+            RoomInput::Request { bytes, is_set, from, reply } => {
+                RoomReply::Iq(reply, self.answer(ctx, &bytes, is_set, &from))
+            }
+            RoomInput::SessionsLost(sessions) => {
+                if let Some(room) = &mut self.room {
+                    room.sessions_lost(ctx, &sessions);
+                }
+                RoomReply::None
+            }
+            RoomInput::Create { owner, reply } => {
+                let is_new = self.room.is_none();
+                if is_new {
+                    let mut room = Room::create(self.jid.clone(), self.shared.options(), owner);
+                    room.unlock_persistent();
+                    self.room = Some(room);
+                }
+                let outcome = if is_new { CreationOutcome::Created } else { CreationOutcome::Exists };
+                RoomReply::Creation(reply, outcome)
+            }
+            RoomInput::Destroy { notice, reply } => {
+                let exists = self.room.is_some();
+                if let Some(room) = &mut self.room {
+                    room.destroy(ctx, &notice);
+                }
+                let outcome = if exists { DestructionOutcome::Destroyed } else { DestructionOutcome::NoRoom };
+                RoomReply::Destruction(reply, outcome)
+            }
+            RoomInput::HomeChanged
+            | RoomInput::Restore
+            | RoomInput::HandOver { .. }
+            | RoomInput::ShutDown { .. }
+            | RoomInput::BackupChanged => RoomReply::None,
+            RoomInput::MemberLeft => {
+                self.remove_gone_sessions(ctx, node);
+                RoomReply::None
+            }
+            RoomInput::HistoryStored(result) => {
+                self.storing = None;
+                if let Err(error) = result {
+                    tracing::error!(room = %self.jid, %error, "messages of a room were not stored");
+                }
+                RoomReply::None
+            }
+            RoomInput::ListOccupants { reply } => {
+                reply.send(self.room.as_ref().map(Room::occupant_list));
+                RoomReply::None
+            }
+            RoomInput::ListAffiliations { reply } => {
+                reply.send(self.room.as_ref().map(Room::affiliation_list));
+                RoomReply::None
+            }
+            RoomInput::SetAffiliation { user, affiliation, reply } => {
+                let outcome = match &mut self.room {
+                    Some(room) => room.administer_affiliation(ctx, &user, affiliation),
+                    None => AffiliationOutcome::NoRoom,
+                };
+                RoomReply::Affiliation(reply, outcome)
+            }
+        }
+    }
+
+    fn handle_stanza(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        node: &Arc<Node>,
+        stanza: &SharedStanza,
+        from: &Jid,
+        to: &Jid,
+    ) {
+        if self.room.is_none() && enters(stanza) && to.resource().is_some() {
+            match self.create_room(node, from) {
+                Ok(room) => self.room = Some(room),
+                Err(error) => return send_error(ctx, stanza, from, to, &error),
+            }
+        }
+        match (&mut self.room, stanza.kind()) {
+            (Some(room), StanzaKind::Presence(_)) => room.presence(ctx, stanza, from, to),
+            (Some(room), StanzaKind::Message(_)) => room.message(ctx, stanza, from, to),
+            (Some(room), StanzaKind::Iq(_)) => room.relayed_iq(ctx, stanza, from, to),
+            (None, StanzaKind::Presence(PresenceType::Available)) => match to.resource() {
+                Some(_) => crate::room::report_not_in_room(ctx, from, to),
+                None => {
+                    let error = StanzaError::new(StanzaCondition::JidMalformed);
+                    send_error(ctx, stanza, from, to, &error.text("add a nickname to the address"));
+                }
+            },
+            (None, StanzaKind::Presence(_)) => {}
+            // XEP-0410, section 3.2: a client that pings itself is not in the room.
+            (None, kind) if kind.is_request() && to.resource().is_some() && is_ping(stanza) => {
+                send_error(ctx, stanza, from, to, &not_in_room());
+            }
+            (None, kind) => {
+                if kind.is_request() || matches!(kind, StanzaKind::Message(_)) {
+                    send_error(ctx, stanza, from, to, &StanzaCondition::ItemNotFound.into());
+                }
+            }
+        }
+    }
+
+    /// Section 10.1 of XEP-0045.
+    fn create_room(&self, node: &Node, from: &Jid) -> Result<Room, StanzaError> {
+        let options = self.shared.options();
+        let not_allowed = |text| StanzaError::new(StanzaCondition::NotAllowed).text(text);
+        if !self.shared.may_create(node, from, &options, self.sender_has_account) {
+            return Err(not_allowed("you are not allowed to create rooms"));
+        }
+        let creator = from.bare().to_jid();
+        let per_user = if node.is_admin(from.as_ref()) { usize::MAX } else { options.rooms_per_user };
+        if self.created_by_sender >= per_user as u64 {
+            return Err(not_allowed("you have reached your maximum number of rooms"));
+        }
+        match self.shared.directory.add_created(&self.jid, &creator, options.rooms, per_user) {
+            Ok(()) => Ok(Room::create(self.jid.clone(), options, creator)),
+            Err(RoomLimit::OfService) => {
+                Err(not_allowed("the service has reached its maximum number of rooms"))
+            }
+            Err(RoomLimit::OfUser) => Err(not_allowed("you have reached your maximum number of rooms")),
+        }
+    }
+
+    fn answer(&mut self, ctx: &mut RoomCtx<'_>, bytes: &[u8], is_set: bool, from: &Jid) -> IqAnswer {
+        let room = self.room.as_mut().ok_or(StanzaCondition::ItemNotFound)?;
+        let tree = throng_core::shared_stanza::tree(bytes).map_err(|_| StanzaCondition::BadRequest)?;
+        let payload = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
+        room.request(ctx, &RoomRequest { from, is_set, payload })
+    }
+}
+
+/// Whether the payload of a request is a ping.
+fn is_ping(stanza: &SharedStanza) -> bool {
+    stanza.head().first_child.is_some_and(|payload| payload.ns == Some(Ns::Ping))
+}
+
+/// Whether a stanza enters a room: available presence with the element of section 7.2.1.
+pub(crate) fn enters(stanza: &SharedStanza) -> bool {
+    stanza.kind() == StanzaKind::Presence(PresenceType::Available)
+        && stanza.tree().is_ok_and(|tree| tree.root().child("x", Ns::Muc).is_some())
+}
