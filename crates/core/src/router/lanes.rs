@@ -92,22 +92,21 @@ pub trait LaneCompletion: Send {
 }
 
 /// A completion that several stanzas share: it follows when all of them are safe, and is dropped if one is not.
-pub struct SharedCompletion {
-    completion: Option<Box<dyn LaneCompletion>>,
+struct SharedCompletion {
+    completion: LeafMutex<Option<Box<dyn LaneCompletion>>>,
     is_safe: AtomicBool,
 }
 
 impl Drop for SharedCompletion {
     fn drop(&mut self) {
-        if self.is_safe.load(Ordering::Acquire)
-            && let Some(completion) = self.completion.take()
-        {
+        let completion = self.completion.lock().take();
+        if let Some(completion) = completion.filter(|_| self.is_safe.load(Ordering::Acquire)) {
             completion.complete();
         }
     }
 }
 
-/// The part of one stanza in a [`SharedCompletion`].
+/// The part of one stanza in a completion that several stanzas share.
 pub struct CompletionShare {
     shared: Arc<SharedCompletion>,
     is_safe: bool,
@@ -116,7 +115,8 @@ pub struct CompletionShare {
 impl CompletionShare {
     /// The first share of a completion. The completion does not follow before this share has ended, too.
     pub fn new(completion: Box<dyn LaneCompletion>) -> CompletionShare {
-        let shared = SharedCompletion { completion: Some(completion), is_safe: AtomicBool::new(true) };
+        let shared =
+            SharedCompletion { completion: LeafMutex::new(Some(completion)), is_safe: AtomicBool::new(true) };
         CompletionShare { shared: Arc::new(shared), is_safe: false }
     }
 

@@ -169,7 +169,7 @@ impl Room {
             (None, Some(affiliation)) => {
                 let affiliation = Affiliation::from_name(&affiliation).ok_or(StanzaCondition::BadRequest)?;
                 let nick = item.attr("nick").map(|nick| nick.into_owned());
-                // Only administrators learn whether a nickname or an address is known.
+                // Only administrators learn whether a nickname or a real JID is known.
                 if !actor.affiliation.is_privileged() {
                     return Err(StanzaCondition::Forbidden.into());
                 }
@@ -374,6 +374,6 @@ impl Room {
             }
             w.end().end().end();
         });
-        ctx.multicast(stanza, &self.jid, self.occupants.sessions_of(|one| self.sees_addresses(one.role)));
+        ctx.multicast(stanza, &self.jid, self.occupants.sessions_of(|one| self.sees_real_jids(one.role)));
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct RoomConfig {
     pub(crate) public: bool,
     pub(crate) members_only: bool,
     pub(crate) moderated: bool,
-    /// Everybody sees the addresses of users, not only moderators.
+    /// Everybody sees the real JIDs of users, not only moderators.
     pub(crate) non_anonymous: bool,
     pub(crate) allow_invites: bool,
     pub(crate) change_subject: bool,

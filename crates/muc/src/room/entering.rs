@@ -84,7 +84,7 @@ impl Room {
         Err(StanzaError::new(StanzaCondition::NotAuthorized).text("this room requires a password"))
     }
 
-    /// Section 7.2.8: the nickname is short enough, and free for the user. Returns the address, which has its prepared form.
+    /// Section 7.2.8: the nickname is short enough, and free for the user. Returns the occupant JID, which has its prepared form.
     pub(super) fn check_nick(&self, user: &Jid, nick: &str) -> Result<Jid, StanzaError> {
         // Section 17.1.
         if nick.chars().all(char::is_whitespace) {
@@ -129,7 +129,7 @@ impl Room {
         id: Option<&str>,
     ) {
         let Some(newcomer) = self.occupants.get(nick) else { return };
-        let sees = self.sees_addresses(newcomer.role);
+        let sees = self.sees_real_jids(newcomer.role);
         let only = RecipientList::from_iter([session]);
         let mut show = |one: &Occupant| {
             if one.jid != newcomer.jid {

@@ -13,9 +13,9 @@ use crate::options::RoomLimits;
 /// A message of the history.
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryItem {
-    /// As newcomers receive it: with the occupant's address, ids and delay, without `to`.
+    /// As newcomers receive it: with the occupant JID, ids and delay, without `to`.
     pub(crate) stanza: SharedStanza,
-    /// The occupant's address.
+    /// The occupant JID.
     pub(crate) from: Jid,
     /// Id that the room has assigned (XEP-0359).
     pub(crate) id: Box<str>,

@@ -138,7 +138,7 @@ impl Room {
         Err(StanzaError::new(StanzaCondition::PolicyViolation).kind(ErrorType::Wait).text(text))
     }
 
-    /// The message as occupants receive it: from the occupant's address, without `to`, with ids.
+    /// The message as occupants receive it: from the occupant JID, without `to`, with ids.
     pub(super) fn reflected(
         &self,
         stanza: &SharedStanza,

@@ -392,12 +392,12 @@ impl Room {
         })
     }
 
-    /// Whether the occupants with this role see the addresses of others.
-    fn sees_addresses(&self, role: RoomRole) -> bool {
+    /// Whether the occupants with this role see the real JIDs of others.
+    fn sees_real_jids(&self, role: RoomRole) -> bool {
         self.config.non_anonymous || role == RoomRole::Moderator
     }
 
-    /// The id of a user in this room, from which the address cannot be computed (XEP-0421, section 3.1).
+    /// The id of a user in this room, from which the real JID cannot be computed (XEP-0421, section 3.1).
     fn occupant_id(&self, ctx: &RoomCtx<'_>, user: JidRef<'_>) -> OccupantId {
         let text = [self.jid.as_str(), "\0", user.bare().as_str()].concat();
         OccupantId::new(ctx.occupant_key, text.as_bytes())

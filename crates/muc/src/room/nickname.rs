@@ -28,7 +28,7 @@ impl Room {
         };
         let Some(before) = self.occupants.get(current) else { return Ok(()) };
         if before.sessions.len() > 1 {
-            let own = self.occupant_presence(before, &change, self.sees_addresses(before.role), true);
+            let own = self.occupant_presence(before, &change, self.sees_real_jids(before.role), true);
             let former = before.jid.clone();
             let next = Occupant { sessions: smallvec::smallvec![session], ..renamed(before, address) };
             self.occupants.remove_session(&moved);
@@ -53,7 +53,7 @@ impl Room {
     }
 }
 
-/// The occupant under another address, without sessions.
+/// The occupant under another occupant JID, without sessions.
 fn renamed(before: &Occupant, jid: Jid) -> Occupant {
     Occupant {
         jid,

@@ -11,7 +11,7 @@ use ring::hmac;
 const TAG_BYTES: usize = 18;
 const TEXT_BYTES: usize = 24;
 
-/// The id of a user in a room, from which the address cannot be computed.
+/// The id of a user in a room, from which the real JID cannot be computed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OccupantId([u8; TEXT_BYTES]);
 

@@ -401,7 +401,7 @@ fn grow<T>(list: &mut Vec<T>) {
     }
 }
 
-/// The addresses of all sessions of occupants.
+/// The real JIDs of all sessions of occupants.
 pub(crate) fn sessions<'a>(occupants: impl Iterator<Item = &'a Occupant>) -> RecipientList {
     occupants.flat_map(|one| &one.sessions).map(|session| &session.jid).collect()
 }

@@ -191,7 +191,7 @@ impl Room {
     ) {
         let change = OccupantChange { is_unavailable: true, codes, ..Default::default() };
         for occupant in self.occupants.iter() {
-            let own = self.occupant_presence(occupant, &change, self.sees_addresses(occupant.role), true);
+            let own = self.occupant_presence(occupant, &change, self.sees_real_jids(occupant.role), true);
             let sessions = occupant.sessions.iter().map(|session| &session.jid);
             let sessions: Arc<[Jid]> = sessions.filter(|session| is_concerned(session)).cloned().collect();
             ctx.multicast(own, &occupant.jid, sessions);

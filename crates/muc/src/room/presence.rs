@@ -124,7 +124,7 @@ impl Room {
         let Some(occupant) = self.occupants.of_session(session) else { return };
         let nick = occupant.nick().to_owned();
         if occupant.sessions.len() > 1 {
-            let own = self.occupant_presence(occupant, change, self.sees_addresses(occupant.role), true);
+            let own = self.occupant_presence(occupant, change, self.sees_real_jids(occupant.role), true);
             let address = occupant.jid.clone();
             self.occupants.remove_session(session);
             ctx.send_shared(own, &address, session);
@@ -146,7 +146,7 @@ impl Room {
     pub(super) fn announce(&self, ctx: &mut RoomCtx<'_>, occupant: &Occupant, change: &OccupantChange<'_>) {
         let for_all = self.is_announced_to_all(occupant);
         let others = |sees: bool| {
-            let is_meant = |one: &&Occupant| one.jid != occupant.jid && self.sees_addresses(one.role) == sees;
+            let is_meant = |one: &&Occupant| one.jid != occupant.jid && self.sees_real_jids(one.role) == sees;
             match for_all {
                 true => sessions(self.occupants.iter().filter(is_meant)),
                 false => sessions(self.occupants.moderators().filter(is_meant)),
@@ -162,7 +162,7 @@ impl Room {
                 );
             }
         }
-        let sees = self.sees_addresses(occupant.role);
+        let sees = self.sees_real_jids(occupant.role);
         let own_sessions = |chosen: &dyn Fn(&Jid) -> bool| -> RecipientList {
             occupant.sessions.iter().map(|one| &one.jid).filter(|jid| chosen(jid)).collect()
         };
@@ -181,7 +181,7 @@ impl Room {
         occupant.is_announced && self.config.presence_broadcast.contains(&occupant.role)
     }
 
-    /// A presence of an occupant, without `to`. `sees` is whether the recipient sees the address of the user.
+    /// A presence of an occupant, without `to`. `sees` is whether the recipient sees the real JID of the user.
     pub(super) fn occupant_presence(
         &self,
         occupant: &Occupant,

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! 1 version; configuration (a form), subject, its sender and text, vCard: each 4 octets of length and the octets; then for
-//! each affiliation 1 octet, address, nickname, reason; for each hat octet 16, URI, title, hue; for each user with a hat octet 17,
-//! address, URI, nothing
+//! each affiliation 1 octet, bare JID, nickname, reason; for each hat octet 16, URI, title, hue; for each user with a hat octet 17,
+//! bare JID, URI, nothing
 //! ```
 //!
 //! # Pitfalls

@@ -39,7 +39,7 @@ impl Room {
     /// Shows an occupant as gone to all but moderators and the occupant.
     fn withdraw(&self, ctx: &mut RoomCtx<'_>, occupant: &Occupant) {
         let change = OccupantChange { is_unavailable: true, ..Default::default() };
-        let stanza = self.occupant_presence(occupant, &change, self.sees_addresses(RoomRole::Visitor), false);
+        let stanza = self.occupant_presence(occupant, &change, self.sees_real_jids(RoomRole::Visitor), false);
         let others =
             self.occupants.sessions_of(|one| one.jid != occupant.jid && one.role != RoomRole::Moderator);
         ctx.multicast(stanza, &occupant.jid, others);
