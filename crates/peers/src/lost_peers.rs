@@ -336,7 +336,8 @@ impl ClusteredNode<'_> {
             self.send_to_available(account, &stanza);
             // What is left of its resources.
             let sees = |other: &&Arc<Account>| {
-                other.subscription(account).contains(Subscription::FROM) && !other.blocks(account.jid.as_ref())
+                other.subscription(account).contains(Subscription::FROM)
+                    && !other.blocks(account.jid.as_ref())
             };
             if let Some(other) = here.as_ref().filter(sees) {
                 for session in other.sessions() {

@@ -86,10 +86,11 @@ impl NodeTask {
             }
             AccessModel::Authorize => {
                 let subject = user.bare();
-                facts.has_plain_subscription = match self.subscribers.contains(subject, || account_number(node, &subject.to_jid())) {
-                    Some(known) => known,
-                    None => PlainSubscriptions(&node.stores).contains(self.key.as_ref(), subject).await?,
-                };
+                facts.has_plain_subscription =
+                    match self.subscribers.contains(subject, || account_number(node, &subject.to_jid())) {
+                        Some(known) => known,
+                        None => PlainSubscriptions(&node.stores).contains(self.key.as_ref(), subject).await?,
+                    };
             }
             _ => {}
         }

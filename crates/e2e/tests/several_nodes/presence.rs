@@ -49,6 +49,25 @@ fn a_contact_that_was_removed_while_its_node_was_unreachable_becomes_unavailable
     assert_eq!(presence(&romeo), [("juliet@example.com".to_owned(), false)]);
 }
 
+/// When a node is lost, subscribers receive the presence that is left. One who is blocked must not.
+#[test]
+fn a_blocked_subscriber_receives_no_presence_when_a_node_is_lost() {
+    let mut nodes = two_nodes();
+    let romeo = online(&nodes, 0, "romeo", "a");
+    let balcony = online(&nodes, 0, "juliet", "balcony");
+    let _phone = online(&nodes, 1, "juliet", "phone");
+    assert_eq!(presence(&romeo).iter().filter(|(from, _)| from.starts_with(JULIET)).count(), 2);
+    balcony.send(
+        "<iq type='set' id='b'><block xmlns='urn:xmpp:blocking'><item jid='romeo@example.com'/></block></iq>",
+    );
+    nodes.settle();
+    assert!(presence(&romeo).iter().all(|(_, available)| !available));
+    nodes.crash(1);
+    nodes.settle();
+    let received = presence(&romeo);
+    assert!(received.iter().all(|(_, available)| !available), "{received:?}");
+}
+
 /// Juliet removes romeo on one node, and her phone on another node asks for his presence before that node learns it: its roster view has
 /// the removal already when it is read again.
 #[test]
@@ -67,7 +86,9 @@ fn a_removal_is_noticed_by_a_node_that_changes_the_same_contact_before_it_learns
     nodes.heal(0, 1);
     nodes.settle();
     let mut seen = std::collections::BTreeMap::new();
-    presence(&romeo).into_iter().for_each(|(from, available)| { seen.insert(from, available); });
+    presence(&romeo).into_iter().for_each(|(from, available)| {
+        seen.insert(from, available);
+    });
     for resource in ["balcony", "phone"] {
         let last = seen.get(&format!("juliet@example.com/{resource}"));
         assert_eq!(last, Some(&false), "{resource}: {seen:?}");

@@ -301,7 +301,7 @@ impl Room {
                 }
                 let hue = form.value(HUE).unwrap_or_default().trim();
                 let is_angle = |hue: &str| hue.parse().is_ok_and(|hue: f64| (0.0..=360.0).contains(&hue));
-                if !hue.is_empty() && !(hue.len() <= MAX_SESSION_BYTES && is_angle(hue)) {
+                if !(hue.is_empty() || hue.len() <= MAX_SESSION_BYTES && is_angle(hue)) {
                     return Err(invalid("the field \"hats#hue\" is an angle from 0 to 360"));
                 }
                 if !self.hats.hats.contains_key(uri) && self.hats.hats.len() >= MAX_HATS {
