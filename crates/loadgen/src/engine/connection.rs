@@ -448,7 +448,6 @@ impl WorkerEngine<'_> {
         // A stream that can be resumed leaves no room. At the end of the run, copies may still arrive.
         if !matches!(self.stage, WorkerStage::Closing(_)) && !self.resumable(slot) {
             self.end_stays(slot);
-            self.end_all_events(slot);
         }
         let user = &mut self.users[slot];
         if user.is(LOGGED_IN) {

@@ -468,7 +468,6 @@ impl<'p> WorkerEngine<'p> {
     pub(super) fn logged_in(&mut self, slot: UserSlot, now: u64) {
         // A new session is in no room.
         self.end_stays(slot);
-        self.end_all_events(slot);
         let used = self.protection(slot);
         if !std::mem::replace(&mut self.ever_logged_in, true) {
             let configured = self.security(slot).name();

@@ -414,8 +414,9 @@ impl WorkerEngine<'_> {
         self.record.adjust_gauge(Gauge::RoomOccupants, -1);
     }
 
-    /// Ends all stays of a user whose session is over.
+    /// Ends all stays of a user whose session is over, and the events of PubSub nodes.
     pub(super) fn end_stays(&mut self, slot: UserSlot) {
+        self.end_all_events(slot);
         let joined: Vec<RoomIndex> = self.users[slot].rooms().iter().map(|it| it.room).collect();
         for room in joined {
             self.end_stay(slot, room);
