@@ -103,7 +103,7 @@ pub use roster::{
     RosterUpdateFn, RosterUpdateOutcome, Subscription,
 };
 pub use server_kv::ServerKv;
-pub use subscription_sets::{NodeNumber, SubscriptionChange, SubscriptionSets, SubscriptionSide};
+pub use subscription_sets::{NodeNumber, SubscriptionSetChange, SubscriptionSets, SubscriptionSide};
 pub use tokens::{LoginTokens, TokensUpdateFn, TokensUpdateOutcome};
 pub use user_search::{FoundUser, SearchPageRequest, Seek, UserQuery, UserSearch, UserSearchPage};
 pub use vcards::{PhotoHash, SearchableProfile, Vcards};

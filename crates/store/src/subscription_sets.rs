@@ -26,7 +26,7 @@ pub struct NodeNumber(pub u32);
 
 /// A change of one subscription.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SubscriptionChange {
+pub struct SubscriptionSetChange {
     /// The node.
     pub node: NodeNumber,
     /// The subscriber.
@@ -106,7 +106,7 @@ storage_need! {
 
         /// Adds or removes all these subscriptions in their order, at most [`MAX_PAIRS`], or none; returns how many changes had an effect.
         /// They are durable, and written together with those of other callers.
-        fn change_many(&self, changes: Vec<SubscriptionChange>) -> StoreFuture<'_, u64>;
+        fn change_many(&self, changes: Vec<SubscriptionSetChange>) -> StoreFuture<'_, u64>;
 
         /// Whether there is a subscription.
         fn contains(&self, node: NodeNumber, subscriber: AddressId) -> StoreFuture<'_, bool>;

@@ -11,7 +11,7 @@ use stanza::{Head, PayloadNs};
 
 use super::event_loop::WorkerEngine;
 use super::negotiate::error_condition;
-use super::nodes::{ITEM, NodeSubscription, SUBSCRIBE, SubscriptionState};
+use super::nodes::{ITEM, PubSubSubscription, PubSubSubscriptionState, SUBSCRIBE};
 use super::room_accounting::{CopyKind, RoomIndex};
 use super::room_message_id::RoomMessageId;
 use super::slot::UserSlot;
@@ -41,7 +41,7 @@ impl WorkerEngine<'_> {
         let Some(one) = nodes.and_then(|nodes| nodes.nodes.iter_mut().find(|it| it.hash == id.room)) else {
             return self.record.add(Counter::NodeEventsOutside, 1);
         };
-        let is_subscribed = one.state == SubscriptionState::Subscribed;
+        let is_subscribed = one.state == PubSubSubscriptionState::Subscribed;
         if delayed && (!is_subscribed || !same_clock || id.due < one.subscribed_at) {
             return self.record.add(Counter::NodeLastItems, 1);
         }
@@ -96,7 +96,7 @@ impl WorkerEngine<'_> {
         bytes: &[u8],
         now: u64,
     ) {
-        let of_request = |it: &&NodeSubscription| it.request == number;
+        let of_request = |it: &&PubSubSubscription| it.request == number;
         let node = self.users[slot].nodes().iter().find(of_request).map(|it| it.node);
         let took = now.saturating_sub(due);
         let is_subscribe = class == SUBSCRIBE;
@@ -132,7 +132,7 @@ impl WorkerEngine<'_> {
 
     /// Gives up what the service has not answered in time.
     pub(super) fn nodes_timed_out(&mut self, slot: UserSlot) {
-        let pending = |it: &&NodeSubscription| it.state != SubscriptionState::Subscribed;
+        let pending = |it: &&PubSubSubscription| it.state != PubSubSubscriptionState::Subscribed;
         let nodes: Vec<RoomIndex> =
             self.users[slot].nodes().iter().filter(pending).map(|it| it.node).collect();
         for node in nodes {

@@ -18,21 +18,21 @@ use super::writer::request_id;
 use crate::clock::now_us;
 use crate::measure::{Counter, Gauge};
 use crate::plan::pubsub::NODE_PREFIX;
-use crate::plan::{MessageBody, NodeSelection, PubSubStep, TextTemplate};
+use crate::plan::{MessageBody, PubSubNodeSelection, PubSubStep, TextTemplate};
 
 /// Nodes of one user.
 #[derive(Default)]
 pub(crate) struct UserNodes {
-    pub(super) nodes: Vec<NodeSubscription>,
+    pub(super) nodes: Vec<PubSubSubscription>,
     /// Publication whose answer the user waits for.
     pub(super) awaited: Option<(RoomIndex, u32)>,
 }
 
 /// A subscription of a user, or one on its way.
-pub(crate) struct NodeSubscription {
+pub(crate) struct PubSubSubscription {
     pub(super) node: RoomIndex,
     pub(super) hash: u64,
-    pub(super) state: SubscriptionState,
+    pub(super) state: PubSubSubscriptionState,
     /// Number of the request that has not been answered.
     pub(super) request: u32,
     /// Time from which events are due.
@@ -42,7 +42,7 @@ pub(crate) struct NodeSubscription {
 
 /// State of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SubscriptionState {
+pub(crate) enum PubSubSubscriptionState {
     /// The request has been sent.
     Subscribing,
     Subscribed,
@@ -61,7 +61,7 @@ pub(super) const UNSUBSCRIBE: u8 = b'V';
 
 impl VirtualUser {
     /// Nodes of the user.
-    pub(super) fn nodes(&self) -> &[NodeSubscription] {
+    pub(super) fn nodes(&self) -> &[PubSubSubscription] {
         self.extra.as_ref().and_then(|extra| extra.nodes.as_ref()).map_or(&[], |nodes| &nodes.nodes)
     }
 
@@ -125,7 +125,7 @@ impl WorkerEngine<'_> {
 
     /// Whether the user has subscriptions that the service has not answered.
     pub(super) fn has_pending_nodes(&self, slot: UserSlot) -> bool {
-        self.users[slot].nodes().iter().any(|it| it.state != SubscriptionState::Subscribed)
+        self.users[slot].nodes().iter().any(|it| it.state != PubSubSubscriptionState::Subscribed)
     }
 
     fn pubsub_service(&self) -> String {
@@ -136,22 +136,22 @@ impl WorkerEngine<'_> {
     }
 
     /// The selected nodes; counts an error if the user is subscribed to none.
-    fn selected_nodes(&mut self, slot: UserSlot, selection: &NodeSelection) -> Vec<RoomIndex> {
+    fn selected_nodes(&mut self, slot: UserSlot, selection: &PubSubNodeSelection) -> Vec<RoomIndex> {
         let names = match selection {
-            NodeSelection::Named(name) => vec![self.text(slot, name)],
-            NodeSelection::Ring { offset, nodes, count } => {
+            PubSubNodeSelection::Named(name) => vec![self.text(slot, name)],
+            PubSubNodeSelection::Ring { offset, nodes, count } => {
                 let nodes = u64::from((*nodes).max(1));
                 let first = u64::from(self.users[slot].account) + u64::from(*offset);
                 let count = u64::from(*count).min(nodes);
                 (first..first + count).map(|node| format!("{NODE_PREFIX}{}", node % nodes)).collect()
             }
-            NodeSelection::Subscribed | NodeSelection::All => {
-                let subscribed = |it: &&NodeSubscription| it.state == SubscriptionState::Subscribed;
+            PubSubNodeSelection::Subscribed | PubSubNodeSelection::All => {
+                let subscribed = |it: &&PubSubSubscription| it.state == PubSubSubscriptionState::Subscribed;
                 let all = self.users[slot].nodes().iter().filter(subscribed).map(|it| it.node);
                 let mut all: Vec<RoomIndex> = all.collect();
                 if all.is_empty() {
                     self.record.error("not-subscribed");
-                } else if *selection == NodeSelection::Subscribed {
+                } else if *selection == PubSubNodeSelection::Subscribed {
                     let chosen = self.rng.below(u32::try_from(all.len()).unwrap_or(u32::MAX)) as usize;
                     all = all.get(chosen).copied().into_iter().collect();
                 }
@@ -191,7 +191,7 @@ impl WorkerEngine<'_> {
     fn manage_nodes(
         &mut self,
         slot: UserSlot,
-        selection: &NodeSelection,
+        selection: &PubSubNodeSelection,
         element: (&str, &str),
         waits: bool,
         due: u64,
@@ -213,10 +213,10 @@ impl WorkerEngine<'_> {
 
     fn add_subscription(&mut self, slot: UserSlot, node: RoomIndex, request: u32) {
         self.end_events(slot, node);
-        let one = NodeSubscription {
+        let one = PubSubSubscription {
             node,
             hash: self.rooms.hash(node),
-            state: SubscriptionState::Subscribing,
+            state: PubSubSubscriptionState::Subscribing,
             request,
             subscribed_at: 0,
             cursor: StayCursor::EMPTY,
@@ -240,7 +240,7 @@ impl WorkerEngine<'_> {
         let number = self.begin_request(slot);
         self.end_events(slot, node);
         if let Some(one) = self.subscription(slot, node) {
-            (one.state, one.request) = (SubscriptionState::Unsubscribing, number);
+            (one.state, one.request) = (PubSubSubscriptionState::Unsubscribing, number);
         }
         let subid = subid.map(|text| self.text(slot, text));
         let begin = self.begin_node_request(slot, node, ("", "unsubscribe"), |out| {
@@ -270,7 +270,7 @@ impl WorkerEngine<'_> {
     pub(super) fn publish(
         &mut self,
         slot: UserSlot,
-        selection: &NodeSelection,
+        selection: &PubSubNodeSelection,
         body: &MessageBody,
         due: u64,
     ) -> Option<(RoomIndex, u32)> {
@@ -302,7 +302,11 @@ impl WorkerEngine<'_> {
         sent
     }
 
-    pub(super) fn subscription(&mut self, slot: UserSlot, node: RoomIndex) -> Option<&mut NodeSubscription> {
+    pub(super) fn subscription(
+        &mut self,
+        slot: UserSlot,
+        node: RoomIndex,
+    ) -> Option<&mut PubSubSubscription> {
         self.users[slot].nodes_mut()?.nodes.iter_mut().find(|it| it.node == node)
     }
 
@@ -310,7 +314,7 @@ impl WorkerEngine<'_> {
     pub(super) fn begin_events(&mut self, slot: UserSlot, node: RoomIndex, now: u64) {
         let cursor = self.rooms.begin(node);
         if let Some(one) = self.subscription(slot, node) {
-            (one.state, one.subscribed_at, one.cursor) = (SubscriptionState::Subscribed, now, cursor);
+            (one.state, one.subscribed_at, one.cursor) = (PubSubSubscriptionState::Subscribed, now, cursor);
             self.record.adjust_gauge(Gauge::NodeListeners, 1);
         }
     }
@@ -319,10 +323,10 @@ impl WorkerEngine<'_> {
     fn end_events(&mut self, slot: UserSlot, node: RoomIndex) {
         let to_the_end = matches!(self.stage, WorkerStage::Closing(_));
         let Some(one) = self.subscription(slot, node) else { return };
-        if one.state != SubscriptionState::Subscribed {
+        if one.state != PubSubSubscriptionState::Subscribed {
             return;
         }
-        one.state = SubscriptionState::Unsubscribing;
+        one.state = PubSubSubscriptionState::Unsubscribing;
         let (cursor, subscribed_at) = (one.cursor, one.subscribed_at);
         self.rooms.end(node, cursor, subscribed_at, to_the_end);
         self.record.adjust_gauge(Gauge::NodeListeners, -1);

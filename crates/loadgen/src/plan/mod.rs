@@ -41,7 +41,7 @@ pub use check::{MECHANISMS, MachineCapacity, WorkerEstimate, check, workers_need
 pub use error::PlanError;
 pub(crate) use error::nearest;
 pub use options::{DataTable, PlanOptions};
-pub use pubsub::{NodeSelection, PubSubStep};
+pub use pubsub::{PubSubNodeSelection, PubSubStep};
 pub use room::{RoomSelection, RoomStep};
 pub use step::{
     AckMode, Activity, Destination, MessageBody, MessageKind, PlanStep, PresenceKind, RosterChange,

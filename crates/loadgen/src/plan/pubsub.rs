@@ -12,7 +12,7 @@ pub(crate) const NODE_PREFIX: &str = "node";
 
 /// Choice of nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum NodeSelection {
+pub enum PubSubNodeSelection {
     /// A name at the PubSub service of the plan.
     Named(TextTemplate),
     /// Numbered nodes in a ring: those from the user's own number plus `offset` on, modulo `nodes`.
@@ -36,28 +36,28 @@ pub enum PubSubStep {
     /// Creates nodes with the default configuration (section 8.1).
     Create {
         /// The nodes.
-        node: NodeSelection,
+        node: PubSubNodeSelection,
         /// Wait for the answers.
         wait: bool,
     },
     /// Deletes nodes (section 8.4).
     Delete {
         /// The nodes.
-        node: NodeSelection,
+        node: PubSubNodeSelection,
         /// Wait for the answers.
         wait: bool,
     },
     /// Subscribes the user's bare address (section 6.1), measured until the answer; from then on events are counted.
     Subscribe {
         /// The nodes.
-        node: NodeSelection,
+        node: PubSubNodeSelection,
         /// Wait until each has succeeded or failed.
         wait: bool,
     },
     /// Ends subscriptions (section 6.2).
     Unsubscribe {
         /// The nodes.
-        node: NodeSelection,
+        node: PubSubNodeSelection,
         /// The identifier of the subscription, if the service needs it.
         subid: Option<TextTemplate>,
         /// Wait until each has succeeded or failed.
@@ -66,12 +66,12 @@ pub enum PubSubStep {
     /// Counts events of nodes to which the user has been subscribed before the run.
     Listen {
         /// The nodes.
-        node: NodeSelection,
+        node: PubSubNodeSelection,
     },
     /// Publishes a numbered item (section 7.1), measured until the answer and at each subscriber.
     Publish {
         /// The nodes.
-        node: NodeSelection,
+        node: PubSubNodeSelection,
         /// Content of the payload.
         body: MessageBody,
         /// Wait for the answer.
@@ -81,7 +81,7 @@ pub enum PubSubStep {
 
 impl PubSubStep {
     /// Nodes of the step.
-    pub fn node(&self) -> &NodeSelection {
+    pub fn node(&self) -> &PubSubNodeSelection {
         match self {
             Self::Create { node, .. }
             | Self::Delete { node, .. }

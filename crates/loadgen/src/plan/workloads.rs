@@ -261,8 +261,8 @@ pub fn workload_text(name: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::plan::{
-        AccountSource, Activity, Destination, LoadPlan, NodeSelection, PlanStep, PubSubStep, RoomSelection,
-        RoomStep, StreamTransport, TimeSpan, TransportSecurity,
+        AccountSource, Activity, Destination, LoadPlan, PlanStep, PubSubNodeSelection, PubSubStep,
+        RoomSelection, RoomStep, StreamTransport, TimeSpan, TransportSecurity,
     };
 
     fn at(name: &str, connections: Option<u32>) -> (LoadPlan, Preparation) {
@@ -528,11 +528,11 @@ mod tests {
                 _ => None,
             })
         };
-        let ring = |nodes, count| NodeSelection::Ring { offset: 0, nodes, count };
+        let ring = |nodes, count| PubSubNodeSelection::Ring { offset: 0, nodes, count };
         let subscribe = PubSubStep::Subscribe { node: ring(1_000_000, 10), wait: true };
         assert_eq!(node_of("pubsub-1m-nodes"), Some(subscribe));
         assert_eq!(node_of("pubsub-1m-subscribers"), Some(PubSubStep::Listen { node: ring(100, 100) }));
-        let node0 = NodeSelection::Named(crate::plan::TextTemplate::literal("node0"));
+        let node0 = PubSubNodeSelection::Named(crate::plan::TextTemplate::literal("node0"));
         assert_eq!(
             node_of("pubsub-many-publishers"),
             Some(PubSubStep::Subscribe { node: node0, wait: true })

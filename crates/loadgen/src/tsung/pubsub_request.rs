@@ -8,7 +8,7 @@ use super::reader::{TsungReader, XmlNode, attribute};
 use super::request::{TsungAck, TsungRequest};
 use super::session_flow::SessionFlow;
 use crate::plan::{
-    MessageBody, NodeSelection, PlanStep, PubSubStep, ResponseChecks, TemplatePart, TextTemplate,
+    MessageBody, PlanStep, PubSubNodeSelection, PubSubStep, ResponseChecks, TemplatePart, TextTemplate,
 };
 
 impl TsungReader<'_> {
@@ -26,7 +26,7 @@ impl TsungReader<'_> {
         }
         let plain = request.checks == ResponseChecks::default();
         let wait = plain && matches!(request.wait, TsungAck::Packet | TsungAck::Everybody);
-        let name = NodeSelection::Named(name);
+        let name = PubSubNodeSelection::Named(name);
         let step = match kind {
             "pubsub:create" => PubSubStep::Create { node: name, wait },
             "pubsub:delete" => PubSubStep::Delete { node: name, wait },

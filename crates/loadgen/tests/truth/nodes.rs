@@ -2,7 +2,7 @@
 
 use loadgen::control::room_accounting::RoomAccount;
 use loadgen::measure::{Counter, Gauge, Timing};
-use loadgen::plan::{MessageBody, NodeSelection, PlanStep, PubSubStep, StanzaPattern};
+use loadgen::plan::{MessageBody, PlanStep, PubSubNodeSelection, PubSubStep, StanzaPattern};
 
 use crate::support::driver::{TestRunConfig, run_with};
 use crate::support::each;
@@ -12,8 +12,8 @@ use crate::support::server::ScriptedServer;
 
 const USERS: u32 = 10;
 
-fn news() -> NodeSelection {
-    NodeSelection::Named(text("news"))
+fn news() -> PubSubNodeSelection {
+    PubSubNodeSelection::Named(text("news"))
 }
 
 fn subscribe() -> PlanStep {
@@ -92,8 +92,11 @@ fn subscribing_and_unsubscribing_amid_events_loses_nothing() {
     each(workers(), |config| {
         let server = ScriptedServer::start(ServerScript::default());
         let talk = vec![publish(false), think(1.0)];
-        let end =
-            PlanStep::PubSub(PubSubStep::Unsubscribe { node: NodeSelection::All, subid: None, wait: true });
+        let end = PlanStep::PubSub(PubSubStep::Unsubscribe {
+            node: PubSubNodeSelection::All,
+            subid: None,
+            wait: true,
+        });
         let round = vec![subscribe(), times(5, talk), end];
         let steps = then(vec![login(), available(), reflected(), times(10, round)], [say("done"), stay()]);
         let outcome = run_with(

@@ -16,14 +16,14 @@ use crate::pubsub_host::{ImplicitRecipients, PubSubHost, Relation, is_anonymous,
 
 /// What is known of the accounts of a domain.
 #[derive(Default)]
-pub(crate) struct AccountState {
+pub(crate) struct PepAccounts {
     pub(crate) nodes: AccountNodesCache,
 }
 
 /// The accounts of a domain.
 pub(crate) struct AccountHost {
     pub(crate) domain: String,
-    pub(crate) accounts: Arc<AccountState>,
+    pub(crate) accounts: Arc<PepAccounts>,
 }
 
 impl PubSubHost for AccountHost {
@@ -43,7 +43,7 @@ impl PubSubHost for AccountHost {
         false
     }
 
-    /// The roster of the account decides, whoever else was made an owner.
+    /// The roster of the account decides, also for the publishers of other owners.
     fn relation(
         &self,
         node: &Arc<Node>,

@@ -40,7 +40,7 @@ use throng_core::provided::{CapabilitiesObserver, OwnedAccountRequests};
 use throng_core::session::{Session, flags};
 use xml::Ns;
 
-use self::account_host::{AccountHost, AccountState};
+use self::account_host::{AccountHost, PepAccounts};
 use self::discovery::AccountDiscovery;
 use crate::pubsub_shared::UserChange;
 use crate::service::PubSubService;
@@ -117,14 +117,14 @@ const REQUESTS: &[IqKey] = &[
 /// Personal eventing of a domain; it survives reloads.
 pub(crate) struct PersonalEventing {
     pub(crate) service: PubSubService,
-    pub(crate) accounts: Arc<AccountState>,
+    pub(crate) accounts: Arc<PepAccounts>,
 }
 
 fn build(builder: &mut FeatureBuilder<'_>) {
     let options = options::read(builder.options);
     let (domain, first) = (builder.domain.to_owned(), options.clone());
     let pep = builder.shared_state(|| {
-        let accounts = Arc::new(AccountState::default());
+        let accounts = Arc::new(PepAccounts::default());
         let host = AccountHost { domain, accounts: accounts.clone() };
         PersonalEventing { service: PubSubService::new(Box::new(host), first), accounts }
     });

@@ -4,7 +4,7 @@ use super::{Fixture, UNUSUAL, jid, join_all};
 use crate::pubsub::{
     EntitySubscription, PubSubChange, PubSubItem, PubSubItemHead, PubSubNodeRecord, SpecialSubscription,
 };
-use crate::{AddressId, NodeNumber, Stores, SubscriptionChange};
+use crate::{AddressId, NodeNumber, Stores, SubscriptionSetChange};
 
 cases! {
     pubsub:
@@ -283,7 +283,7 @@ async fn subscriptions_of_a_node_are_those_of_its_number(f: Fixture) {
     assert_eq!(sets.subscribers(number, None, 9).await.unwrap(), [ann]);
     assert_eq!(sets.nodes(ann, None, 9).await.unwrap(), [number]);
     let eve = f.stores.addresses.intern(&jid("eve@example.org")).await.unwrap();
-    let change = |subscriber, is_added| SubscriptionChange { node: number, subscriber, is_added };
+    let change = |subscriber, is_added| SubscriptionSetChange { node: number, subscriber, is_added };
     sets.change_many(vec![change(eve, true), change(ann, false)]).await.unwrap();
     assert_eq!(f.stores.pubsub.subscribers(node.as_ref(), None, 9).await.unwrap(), [jid("eve@example.org")]);
     assert!(f.stores.pubsub.is_subscribed(node.as_ref(), jid("eve@example.org").as_ref()).await.unwrap());

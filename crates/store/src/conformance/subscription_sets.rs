@@ -6,7 +6,7 @@ use super::{Fixture, join_all};
 use crate::number_chunk::{NumberChunk, intersect};
 use crate::subscription_bulk::{BulkSubscriptions, add_bulk};
 use crate::subscription_sets::{MAX_PAIRS, SidedSet};
-use crate::{AddressId, NodeNumber, StoreErrorKind, Stores, SubscriptionChange, SubscriptionSide};
+use crate::{AddressId, NodeNumber, StoreErrorKind, Stores, SubscriptionSetChange, SubscriptionSide};
 
 cases! {
     subscription_sets:
@@ -184,7 +184,7 @@ fn scattered(count: u32, spread: u32) -> Vec<u32> {
 
 async fn changes_are_made_in_their_order(f: Fixture) {
     let sets = &f.stores.subscription_sets;
-    let one = |node, subscriber, is_added| SubscriptionChange {
+    let one = |node, subscriber, is_added| SubscriptionSetChange {
         node: NodeNumber(node),
         subscriber: id(subscriber),
         is_added,

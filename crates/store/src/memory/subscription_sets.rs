@@ -7,7 +7,7 @@ use super::{MemoryState, MemoryStore, ready};
 use crate::number_chunk::{Growth, NumberChunk, divide};
 use crate::subscription_sets::{SidedSet, check_pairs, check_sets};
 use crate::{
-    AddressId, NodeNumber, StoreError, StoreFuture, SubscriptionChange, SubscriptionSets, SubscriptionSide,
+    AddressId, NodeNumber, StoreError, StoreFuture, SubscriptionSetChange, SubscriptionSets, SubscriptionSide,
 };
 
 /// Sets of both sides.
@@ -111,10 +111,10 @@ impl SubscriptionSets for MemoryStore {
         })
     }
 
-    fn change_many(&self, changes: Vec<SubscriptionChange>) -> StoreFuture<'_, u64> {
+    fn change_many(&self, changes: Vec<SubscriptionSetChange>) -> StoreFuture<'_, u64> {
         self.with_subscriptions(|sets| {
             check_pairs(changes.len())?;
-            let change = |one: SubscriptionChange| match one.is_added {
+            let change = |one: SubscriptionSetChange| match one.is_added {
                 true => sets.add(one.node.0, one.subscriber.get()),
                 false => sets.remove(one.node.0, one.subscriber.get()),
             };

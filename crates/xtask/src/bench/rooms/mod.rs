@@ -33,10 +33,11 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
-pub(super) use self::servers::{RoomServer, RoomServerKind, install};
-pub(super) use self::table::RoomBenchTable;
 use super::report::{BenchReport, print_progress, print_result};
 use super::server_under_test::{BenchOptions, server_program};
+
+pub(super) use self::servers::{RoomServer, RoomServerKind, install};
+pub(super) use self::table::RoomBenchTable;
 
 /// The flags of `bench muc`.
 #[derive(clap::Args, Clone)]

@@ -1,7 +1,7 @@
 //! Parser of the steps at PubSub nodes.
 
 use super::super::super::pubsub::NODE_PREFIX;
-use super::super::super::{NodeSelection, PubSubStep, TextTemplate};
+use super::super::super::{PubSubNodeSelection, PubSubStep, TextTemplate};
 use super::super::reader::{TomlNode, TomlSection};
 use super::room::ring;
 use super::send::body;
@@ -28,29 +28,29 @@ pub(super) fn listen(s: &TomlSection<'_>) -> Option<PubSubStep> {
 }
 
 pub(super) fn unsubscribe(s: &TomlSection<'_>) -> Option<PubSubStep> {
-    let node = node_or(s, NodeSelection::All);
+    let node = node_or(s, PubSubNodeSelection::All);
     let subid = s.get("subid").and_then(|n| n.template());
     let wait = waits(s);
     Some(PubSubStep::Unsubscribe { node: node?, subid, wait })
 }
 
 pub(super) fn publish(s: &TomlSection<'_>) -> Option<PubSubStep> {
-    let (node, wait) = (node_or(s, NodeSelection::Subscribed), waits(s));
+    let (node, wait) = (node_or(s, PubSubNodeSelection::Subscribed), waits(s));
     let body = body(s)?;
     Some(PubSubStep::Publish { node: node?, body, wait })
 }
 
 /// Nodes to which the user need not be subscribed.
-fn named(s: &TomlSection<'_>) -> Option<NodeSelection> {
+fn named(s: &TomlSection<'_>) -> Option<PubSubNodeSelection> {
     let node = s.need("node", EXAMPLE)?;
     let selection = selection(s, &node)?;
-    if matches!(selection, NodeSelection::Subscribed | NodeSelection::All) {
+    if matches!(selection, PubSubNodeSelection::Subscribed | PubSubNodeSelection::All) {
         return node.none("must name a node, such as \"news\", 7 or \"ring\"");
     }
     Some(selection)
 }
 
-fn node_or(s: &TomlSection<'_>, default: NodeSelection) -> Option<NodeSelection> {
+fn node_or(s: &TomlSection<'_>, default: PubSubNodeSelection) -> Option<PubSubNodeSelection> {
     match s.get("node") {
         Some(node) => selection(s, &node),
         None => Some(default),
@@ -62,7 +62,7 @@ fn waits(s: &TomlSection<'_>) -> bool {
 }
 
 /// A node by number, by its name, by position in a ring, or those to which the user is subscribed.
-fn selection(s: &TomlSection<'_>, node: &TomlNode<'_>) -> Option<NodeSelection> {
+fn selection(s: &TomlSection<'_>, node: &TomlNode<'_>) -> Option<PubSubNodeSelection> {
     let (nodes, count) = (s.get("nodes"), s.get("count"));
     let given = [&nodes, &count].into_iter().flatten().next();
     let ring = if node.is_text() { ring(node) } else { None };
@@ -71,18 +71,18 @@ fn selection(s: &TomlSection<'_>, node: &TomlNode<'_>) -> Option<NodeSelection> 
     }
     if node.integer().is_some() {
         let number = node.whole(0, i64::from(u32::MAX))?;
-        return Some(NodeSelection::Named(TextTemplate::literal(format!("{NODE_PREFIX}{number}"))));
+        return Some(PubSubNodeSelection::Named(TextTemplate::literal(format!("{NODE_PREFIX}{number}"))));
     }
     match (ring, node.text()?) {
         (Some(offset), _) => {
             let nodes = nodes.map_or(Some(s.context.connections), |n| n.amount());
             let count = count.map_or(Some(1), |n| n.whole(1, 10_000));
             let count = u32::try_from(count?).unwrap_or(u32::MAX);
-            Some(NodeSelection::Ring { offset: offset?, nodes: nodes?, count })
+            Some(PubSubNodeSelection::Ring { offset: offset?, nodes: nodes?, count })
         }
-        (None, "subscribed") => Some(NodeSelection::Subscribed),
-        (None, "all") => Some(NodeSelection::All),
+        (None, "subscribed") => Some(PubSubNodeSelection::Subscribed),
+        (None, "all") => Some(PubSubNodeSelection::All),
         (None, "") => node.none("is empty; name a node, such as \"news\""),
-        (None, _) => node.template().map(NodeSelection::Named),
+        (None, _) => node.template().map(PubSubNodeSelection::Named),
     }
 }
