@@ -18,7 +18,7 @@ use jid::Jid;
 use queues::answer_channel::{AnswerSender, answer_channel};
 use stanza::{StanzaCondition, StanzaError};
 use store::subscription_sets::MAX_PAIRS;
-use store::{NodeNumber, PubSubChange, StoreError, SubscriptionChange};
+use store::{NodeNumber, PubSubChange, StoreError, SubscriptionSetChange};
 use throng_core::Node;
 use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
@@ -203,7 +203,7 @@ impl WriteQueue {
         &self,
         node: &Arc<Node>,
         changes: &[PubSubChange],
-    ) -> Result<Option<Vec<SubscriptionChange>>, StoreError> {
+    ) -> Result<Option<Vec<SubscriptionSetChange>>, StoreError> {
         let mut by_user = Vec::with_capacity(changes.len());
         for change in changes {
             let (user, is_added) = match change {
@@ -218,7 +218,7 @@ impl WriteQueue {
             return Ok(None);
         }
         let Some(number) = self.number(node).await? else { return Ok(None) };
-        let change = |(subscriber, is_added)| SubscriptionChange { node: number, subscriber, is_added };
+        let change = |(subscriber, is_added)| SubscriptionSetChange { node: number, subscriber, is_added };
         Ok(Some(by_user.into_iter().map(change).collect()))
     }
 }
