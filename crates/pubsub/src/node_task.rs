@@ -25,7 +25,7 @@ use crate::pubsub_error::{forbidden, not_found};
 use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared, UserChange};
 use crate::request::NodeRequest;
 use crate::requester_facts::{RequesterFacts, is_account, requester};
-use crate::subscriber_cache::{PlainAudience, SubscriberCache};
+use crate::subscriber_cache::{NumberedSubscribers, PlainAudience, SubscriberCache};
 use crate::write_queue::{AfterWrite, WriteQueue};
 
 /// Items and subscriptions that count as one node in memory.
@@ -103,21 +103,30 @@ impl NodeTask {
         Ok(())
     }
 
-    /// Reads the plain subscribers; the store has all changes.
+    /// Reads the numbers of the plain subscribers; the store has all changes.
     async fn read_subscribers(&mut self, node: &Arc<Node>) -> Result<(), StoreError> {
         let Some(number) = self.writes.number(node).await? else { return Ok(()) };
         let numbers = NodeSubscribers::read(&*node.stores.subscription_sets, number).await?;
-        if !self.subscribers.has_room(numbers.count()) {
-            self.subscribers.set_numbers(numbers);
-            return Ok(());
-        }
-        let mut all = Vec::new();
-        for chunk in numbers.chunks() {
-            let ids: Vec<AddressId> = chunk.to_vec().into_iter().filter_map(AddressId::new).collect();
-            all.extend(node.stores.addresses.resolve(&ids).await?.into_iter().map(|(_, jid)| jid));
-        }
-        self.subscribers.set_addresses(all);
+        self.subscribers.set_numbers(numbers);
         Ok(())
+    }
+
+    /// Reads the addresses of subscribers, of whom the numbers are known.
+    async fn read_addresses(
+        &mut self,
+        node: &Arc<Node>,
+        known: &NumberedSubscribers,
+    ) -> Result<Arc<[Jid]>, StoreError> {
+        let mut all = Vec::new();
+        for chunk in known.numbers.chunks() {
+            let ids: Vec<AddressId> = chunk.to_vec().into_iter().filter_map(AddressId::new).collect();
+            let found = node.stores.addresses.resolve(&ids).await?.into_iter().map(|(_, jid)| jid);
+            all.extend(found.filter(|jid| !known.changed.contains_key(jid)));
+        }
+        let added = known.changed.iter().filter(|(_, is_added)| **is_added);
+        all.extend(added.map(|(jid, _)| jid.clone()));
+        self.subscribers.set_addresses(all.clone());
+        Ok(all.into())
     }
 
     /// Reads the last item, if it is not in memory.
@@ -346,6 +355,15 @@ impl NodeTask {
         }
         let recipients = match known {
             PlainAudience::Addresses(all) => all,
+            PlainAudience::Numbers(subscribers) if self.subscribers.has_room(subscribers.numbers.count()) => {
+                match self.read_addresses(node, &subscribers).await {
+                    Ok(all) => all,
+                    Err(error) => {
+                        tracing::error!(node = %self.key, %error, "subscribers could not be read");
+                        return;
+                    }
+                }
+            }
             PlainAudience::Numbers(subscribers) if delivery.is_for_online() => {
                 online_subscribers(node, &subscribers).await
             }

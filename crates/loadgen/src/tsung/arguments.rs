@@ -59,7 +59,7 @@ impl TsungReader<'_> {
                 seed: self.settings.seed.unwrap_or(PlanOptions::default().seed),
                 receive_buffer: self.settings.receive_buffer,
                 send_buffer: self.settings.send_buffer,
-                pubsub_service: Some(self.settings.pubsub_service.clone()),
+                pubsub_service: self.settings.pubsub_service.clone(),
                 tables: std::mem::take(&mut self.tables),
                 ..PlanOptions::default()
             },

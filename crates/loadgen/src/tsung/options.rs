@@ -29,7 +29,8 @@ pub(super) enum ThinkTimeDistribution {
 pub(super) struct TsungOptions {
     pub(super) domain: String,
     pub(super) muc_service: String,
-    pub(super) pubsub_service: String,
+    /// `None`: no request needs it.
+    pub(super) pubsub_service: Option<String>,
     pub(super) prefix: String,
     pub(super) password: String,
     pub(super) userid_max: u32,
@@ -66,7 +67,7 @@ impl Default for TsungOptions {
         Self {
             domain: "erlang-projects.org".to_owned(),
             muc_service: "conference.localhost".to_owned(),
-            pubsub_service: "pubsub.localhost".to_owned(),
+            pubsub_service: None,
             prefix: "tsunguser".to_owned(),
             password: "sesame".to_owned(),
             userid_max: 10_000,
@@ -256,7 +257,7 @@ impl TsungReader<'_> {
         match (name, value) {
             ("domain", Some(value)) => settings.domain = value,
             ("muc_service", Some(value)) => settings.muc_service = value,
-            ("pubsub_service", Some(value)) => settings.pubsub_service = value,
+            ("pubsub_service", Some(value)) => settings.pubsub_service = Some(value),
             ("username", Some(value)) => settings.prefix = value,
             ("passwd", Some(value)) => settings.password = value,
             ("fileid_delimiter", Some(value)) => settings.delimiter = value,

@@ -11,6 +11,9 @@ use crate::plan::{
     MessageBody, PlanStep, PubSubNodeSelection, PubSubStep, ResponseChecks, TemplatePart, TextTemplate,
 };
 
+/// Tsung's default address of the service.
+const DEFAULT_SERVICE: &str = "pubsub.localhost";
+
 impl TsungReader<'_> {
     pub(super) fn pubsub(
         &mut self,
@@ -24,6 +27,7 @@ impl TsungReader<'_> {
         for ignored in ["node_type", "data"].into_iter().filter(|name| attribute(node, name).is_some()) {
             self.note(node, format!("{kind}: {ignored} is ignored: nodes have the default configuration"));
         }
+        self.settings.pubsub_service.get_or_insert_with(|| DEFAULT_SERVICE.to_owned());
         let plain = request.checks == ResponseChecks::default();
         let wait = plain && matches!(request.wait, TsungAck::Packet | TsungAck::Everybody);
         let name = PubSubNodeSelection::Named(name);
@@ -61,8 +65,7 @@ impl TsungReader<'_> {
             return Some(name.clone());
         }
         if !is_own {
-            let text =
-                format!("{kind}: write a node that begins with /; those of other users are not supported");
+            let text = "write a node that begins with /; those of other users are not supported";
             self.error(node, kind, text);
             return None;
         }

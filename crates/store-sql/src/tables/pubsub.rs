@@ -128,9 +128,10 @@ impl TableStatements for PubSubStatements {
                 "SELECT n.name, f.affiliation FROM pubsub_affiliation f JOIN pubsub_node n ON n.node = f.node \
                  WHERE f.entity = ? AND f.node > ? AND n.service = ? ORDER BY f.node LIMIT ?",
             ),
+            // With the service as a condition, SQLite would read all its nodes from an index that has both columns.
             names: SizedStatement::new(|n| {
                 d.sql(&format!(
-                    "SELECT node, name FROM pubsub_node WHERE service = ? AND node IN ({})",
+                    "SELECT node, name, service FROM pubsub_node WHERE node IN ({})",
                     placeholders(n)
                 ))
             }),
@@ -618,9 +619,8 @@ async fn subscriptions_of(
         let Some(end) = some.last() else { break };
         last = *end;
         let numbers: Vec<Arg<'_>> = some.iter().map(|number| Arg::number((*number).into())).collect();
-        for part in numbers.chunks(SizedStatement::MAX) {
-            let (size, text) = sql.names.at_least(part.len());
-            for row in &conn.fetch_all(text, &with_node(Arg::number(service), part, size)).await? {
+        for row in &conn.fetch_in(&sql.names, &numbers).await? {
+            if row.number(2)? == service {
                 nodes.insert(row.number(0)?, (node_address(&page.1, row.bytes(1)?)?, true));
             }
         }
