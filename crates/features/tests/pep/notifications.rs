@@ -12,6 +12,10 @@ fn section_1_2_interested_parties_receive_event_notifications() {
     let other = connect(&engine, "romeo", "other", &["urn:x"]);
     let nurse = connect(&engine, "nurse", "chamber", &[TUNE]);
     let benvolio = connect(&engine, "benvolio", "street", &[TUNE]);
+    // The presence of one another.
+    for client in [&balcony, &chamber, &mute, &orchard, &other, &nurse, &benvolio] {
+        client.recv();
+    }
     let own = publish(&balcony, TUNE, "1");
     assert_eq!(events(&own), [format!("{TUNE} 1")], "the publisher, too");
     for client in [&chamber, &orchard, &nurse] {
