@@ -85,7 +85,7 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
     KnownFailure {
         test: "simulation/faults-and-moves/pair-order",
         nodes: &[],
-        seeds: Some(3),
+        seeds: Some(6),
         section: "2.2",
         reason: "Seed 378: a message is on its way between nodes when the recipient's last session ends because its move \
                  failed. The next message of the same sender is stored at once, and the earlier one is stored after it.",

@@ -212,7 +212,7 @@ impl ClusteredNode<'_> {
             };
             self.metrics.cluster_not_queued.inc([refused.reason.as_str()]);
             // An error has no answer: refused, it would be dropped, although the sender's stream has counted the stanza that
-            // it is for. It goes on as if the home had returned it; no order is to be kept.
+            // it is for. It goes on as if the home had returned it; it needs no order.
             if handed_over.is_none() && stanza.kind().is_error() {
                 let returned = HandedOver { stanza_id: id, hops: 0, returned_by: Some(home) };
                 return self.hand_to_home(stanza, to, account, Some(returned), work);

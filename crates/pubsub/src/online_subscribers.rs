@@ -1,4 +1,4 @@
-//! The subscribers of a node who are online, of a node that has so many that only their numbers are in memory: the cost is that
+//! The subscribers of a node who are online, for a node with only their numbers in memory: the cost is that
 //! of the accounts online and of the intersection, not that of the subscribers.
 //!
 //! # Pitfalls

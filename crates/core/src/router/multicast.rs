@@ -41,7 +41,7 @@ pub const MULTICAST: EnvelopeKind = EnvelopeKind::Engine(7);
 
 /// Recipients that are handled before the task yields: about 0.2 ms of work.
 pub(super) const CHUNK: usize = 256;
-/// Multicasts that are performed together: so many that their recipients' queues stay short.
+/// Multicasts that are performed together; few enough for the queues of their recipients.
 pub(super) const MAX_GROUP: usize = 64;
 /// Recipients of an envelope, which the receiver handles without yielding.
 const ENVELOPE_RECIPIENTS: usize = 2_048;

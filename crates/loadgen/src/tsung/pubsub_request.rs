@@ -1,6 +1,7 @@
 //! `pubsub:*` requests of Tsung scenarios.
 //!
-//! The name of a node that does not begin with a slash is relative to the user, as in Tsung: `/home/DOMAIN/USER/NODE`.
+//! The name of a node that does not begin with a slash is relative to the user, as in Tsung: `home`, the domain,
+//! the user and the node are its parts.
 //!
 //! Not implemented: instant nodes, types and configuration of nodes; subscriptions to nodes that are relative to another user.
 
@@ -73,8 +74,10 @@ impl TsungReader<'_> {
             self.error(node, kind, "the node is missing; names that the server chooses are not supported");
             return None;
         };
-        let mut parts =
-            vec![TemplatePart::Literal(format!("/home/{}/", self.settings.domain)), TemplatePart::User];
+        let mut parts = vec![
+            TemplatePart::Literal(["", "home", &self.settings.domain, ""].join("/")),
+            TemplatePart::User,
+        ];
         // An empty name is the user's root.
         if node.attribute("node") != Some("") {
             parts.push(TemplatePart::Literal("/".to_owned()));
