@@ -160,13 +160,20 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.notice(notice::INTEREST, move |ctx: &NoticeCtx<'_>| pep.receive_interest(ctx));
 }
 
+/// The list of commands or one of them: no node of PubSub.
+fn is_command(node: &str) -> bool {
+    node.starts_with(Ns::Commands.as_str()) || node.starts_with("http://jabber.org/protocol/admin#")
+}
+
 /// Requests that the owner of the nodes answers.
 fn is_owned_request(head: &Head, bytes: &[u8]) -> bool {
     let Some(first) = head.first_child else { return false };
     match first.ns {
         Some(Ns::Pubsub | Ns::PubsubOwner) => true,
-        // Without a node it is about the account itself, which any node knows.
-        Some(Ns::DiscoInfo | Ns::DiscoItems) => discovery::queried_node(bytes).is_some(),
+        // Without a node it is about the account itself, which any node knows; commands (XEP-0050) are those of the session.
+        Some(Ns::DiscoInfo | Ns::DiscoItems) => {
+            discovery::queried_node(bytes).is_some_and(|node| !is_command(&node))
+        }
         _ => false,
     }
 }
