@@ -53,6 +53,8 @@ pub static FEATURE: Feature = Feature {
     disco: DISCO,
     iq: REQUESTS,
     options: options::OPTIONS,
+    // In a cluster, answers of the node that owns the nodes of an account do not always arrive.
+    default_on: false,
     build,
     ..Feature::EMPTY
 };
