@@ -9,7 +9,7 @@ Pitfall: profanity shows occupants in a panel beside the window, which would cut
 import uuid
 
 from harness import Settings
-from profanity import act, main
+from profanity import act, log_in, main
 from rooms import Room
 
 
@@ -22,15 +22,8 @@ class Host:
         self.room = Room.at(f"room-{uuid.uuid4().hex[:8]}@conference.{settings.domain}")
 
     async def log_in(self):
-        settings, terminal = self.settings, self.terminal
-        tls = "legacy" if settings.transport == "tls" else "force"
-        await terminal.type(f"/connect {self.me} server {settings.host} port {settings.port} tls {tls}")
-        await terminal.see("Enter password:")
-        await terminal.type(settings.password)
-        await terminal.see("Fingerprint", "/tls deny")
-        await terminal.type("/tls allow")
-        await terminal.see(f"{self.me}/", "logged in successfully, online")
-        await terminal.type("/occupants default hide")
+        await log_in(self.settings, self.terminal, self.me)
+        await self.terminal.type("/occupants default hide")
 
     async def create_a_room(self):
         await self.terminal.type(f"/join {self.room.jid} nick host")

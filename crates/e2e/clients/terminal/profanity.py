@@ -89,6 +89,24 @@ class Terminal:
         shutil.rmtree(self.home, ignore_errors=True)
 
 
+async def log_in(settings, terminal, me):
+    """Connects, and accepts the certificate after it was compared, since profanity knows no authority that signed it."""
+    # "legacy" is what profanity called direct TLS before 0.14, and still takes.
+    tls = "legacy" if settings.transport == "tls" else "force"
+    await terminal.type(f"/connect {me} server {settings.host} port {settings.port} tls {tls}")
+    await terminal.see("Enter password:")
+    await terminal.type(settings.password)
+    screen = await terminal.see("TLS certificate verification failed", "Fingerprint", "/tls deny")
+    if settings.ca:
+        der = ssl.PEM_cert_to_DER_cert(pathlib.Path(settings.ca).read_text())
+        if hashlib.sha1(der).hexdigest() not in screen:
+            raise Failure(f"another certificate than {settings.ca}:\n{screen}")
+    await terminal.type("/tls allow")
+    screen = await terminal.see(f"{me}/", "logged in successfully, online")
+    if settings.password in screen:
+        raise Failure("the password is on the screen")
+
+
 class Person:
     """The steps, in order; each leans on the ones before."""
 
@@ -100,21 +118,7 @@ class Person:
         self.other = settings.bare("a")
 
     async def log_in(self):
-        settings, terminal = self.settings, self.terminal
-        # "legacy" is what profanity called direct TLS before 0.14, and still takes.
-        tls = "legacy" if settings.transport == "tls" else "force"
-        await terminal.type(f"/connect {self.me} server {settings.host} port {settings.port} tls {tls}")
-        await terminal.see("Enter password:")
-        await terminal.type(settings.password)
-        screen = await terminal.see("TLS certificate verification failed", "Fingerprint", "/tls deny")
-        if settings.ca:
-            der = ssl.PEM_cert_to_DER_cert(pathlib.Path(settings.ca).read_text())
-            if hashlib.sha1(der).hexdigest() not in screen:
-                raise Failure(f"another certificate than {settings.ca}:\n{screen}")
-        await terminal.type("/tls allow")
-        screen = await terminal.see(f"{self.me}/", "logged in successfully, online")
-        if settings.password in screen:
-            raise Failure("the password is on the screen")
+        await log_in(self.settings, self.terminal, self.me)
 
     async def add_a_contact(self):
         await self.terminal.type(f"/roster add {self.other} Friend")

@@ -8,7 +8,7 @@ Pitfall: profanity's own messages are in its first window, chats are in others; 
 
 
 from harness import Failure, Settings
-from profanity import act, main
+from profanity import act, log_in, main
 
 
 class Two:
@@ -20,15 +20,8 @@ class Two:
         self.me, self.other = settings.bare("b"), settings.bare("a")
 
     async def log_in_twice(self):
-        settings = self.settings
-        tls = "legacy" if settings.transport == "tls" else "force"
         for terminal in (self.laptop, self.sofa):
-            await terminal.type(f"/connect {self.me} server {settings.host} port {settings.port} tls {tls}")
-            await terminal.see("Enter password:")
-            await terminal.type(settings.password)
-            await terminal.see("Fingerprint", "/tls deny")
-            await terminal.type("/tls allow")
-            await terminal.see(f"{self.me}/", "logged in successfully, online")
+            await log_in(self.settings, terminal, self.me)
             # On from the start in this version, which says the same again.
             await terminal.type("/carbons on")
             await terminal.see("Message carbons preference enabled.")
