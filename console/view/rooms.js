@@ -8,7 +8,7 @@ import { count, plural, NONE } from "../app/format.js";
 import { pager, pageSize, PageHistory } from "../app/paging.js";
 import { toast } from "../app/toast.js";
 import { emptyState, loader, table } from "../app/table.js";
-import { domainNames } from "./domain_names.js";
+import { showDomainMenu } from "./domain_names.js";
 
 export const title = "Rooms";
 export const titled = ([jid]) => jid ?? title;
@@ -65,16 +65,7 @@ export function open(context) {
   } }, "Create room");
   const tools = h("form.tools", { role: "search", method: "post", onsubmit: (event) => event.preventDefault() }, list.tools[0], domains, list.tools[1]);
   replaceContent(root, context.head("", h("button", { type: "button", onclick: load }, "Refresh"), addButton), tools, container);
-  domainNames().then((served) => {
-    if (served.length < 2 || signal.aborted) return;
-    const menu = selectBox(served.map((name) => [name, name]), state.domain || served[0], {
-      onchange: () => {
-        state.domain = menu.value;
-        list.restart();
-      },
-    });
-    domains.replaceWith(field("Domain", menu));
-  });
+  showDomainMenu(domains, state, signal, () => list.restart());
   list.list();
 }
 

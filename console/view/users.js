@@ -2,12 +2,12 @@
 
 import * as api from "../app/api.js";
 import { account as link } from "../app/address.js";
-import { selectBox, field, h, replaceContent } from "../app/dom.js";
+import { h, replaceContent } from "../app/dom.js";
 import { count, day, plural, NONE } from "../app/format.js";
 import { pager, pageSize, PageHistory } from "../app/paging.js";
 import { emptyState, loader, table } from "../app/table.js";
 import { addAccount } from "./account_actions.js";
-import { domainNames } from "./domain_names.js";
+import { domainNames, showDomainMenu } from "./domain_names.js";
 
 export const title = "Users";
 
@@ -97,15 +97,6 @@ export function open(context) {
   head.firstChild.append(total);
   replaceContent(root, head, tools, container);
 
-  domainNames().then((served) => {
-    if (served.length < 2 || signal.aborted) return;
-    const menu = selectBox(served.map((name) => [name, name]), state.domain || served[0], {
-      onchange: () => {
-        state.domain = menu.value;
-        list.restart();
-      },
-    });
-    domains.replaceWith(field("Domain", menu));
-  });
+  showDomainMenu(domains, state, signal, () => list.restart());
   list.list();
 }
