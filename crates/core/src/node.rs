@@ -319,6 +319,11 @@ impl Node {
         self.stripe(jid).load(Ordering::Acquire)
     }
 
+    /// Count of roster writes in that stripe.
+    pub fn roster_epoch(&self, jid: JidRef<'_>) -> u32 {
+        self.epoch(jid) & ROSTER_BITS
+    }
+
     fn stripe(&self, jid: JidRef<'_>) -> &AtomicU32 {
         &self.epochs[(self.routing_table.hash(jid) >> 20) as usize % 256]
     }

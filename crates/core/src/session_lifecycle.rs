@@ -115,6 +115,9 @@ impl Node {
                             session.flags.set(flags::EPHEMERAL);
                         }
                         prepare(&session);
+                        if let Some(peers) = self.peers() {
+                            peers.note_earlier_claims(self, account, state, &session);
+                        }
                         state.sessions.push(session.clone());
                         Ok(session)
                     })?;
@@ -233,11 +236,7 @@ impl Node {
         let mut was_last = false;
         self.routing_table.unbind(session, |account, last| {
             was_last = last;
-            if last {
-                self.report_sessions(account);
-            } else {
-                self.announce_readiness(account);
-            }
+            self.announce_readiness(account);
         });
         self.perform_effects_spawned(work);
         // After `unavailable`: if this node is lost before other nodes receive that, they send it for its claims.

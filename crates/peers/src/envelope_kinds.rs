@@ -45,6 +45,8 @@ pub(crate) const SESSION_STATE: EnvelopeKind = EnvelopeKind::Engine(16);
 pub(crate) const SESSION_TAKEN: EnvelopeKind = EnvelopeKind::Engine(17);
 /// Messages that sessions on its old node have taken.
 pub(crate) const MESSAGES_TAKEN: EnvelopeKind = EnvelopeKind::Engine(27);
+/// A client has a new session on the sender: its earlier ones on the receiver end (`peer_sessions.rs`).
+pub(crate) const CLIENT_REPLACED: EnvelopeKind = EnvelopeKind::Engine(28);
 /// What that session has received meanwhile.
 pub(crate) const SESSION_TAIL: EnvelopeKind = EnvelopeKind::Engine(18);
 /// Presence for an account whose session has moved to the receiver.
@@ -84,6 +86,7 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         SESSION_STATE => "session state",
         SESSION_TAKEN => "session taken",
         MESSAGES_TAKEN => "messages taken",
+        CLIENT_REPLACED => "client replaced",
         SESSION_TAIL => "session tail",
         FORWARDED_PRESENCE => "forwarded presence",
         FORWARDED_REQUEST => "forwarded request",
@@ -128,9 +131,10 @@ mod tests {
             USAGE_REPORT,
             SESSION_OFFER,
             MESSAGES_TAKEN,
+            CLIENT_REPLACED,
         ];
         let numbers =
-            [0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27];
+            [0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28];
         assert_eq!(kinds, numbers.map(EnvelopeKind::Engine));
     }
 
@@ -158,6 +162,7 @@ mod tests {
             SESSION_TAKEN,
             SESSION_TAIL,
             MESSAGES_TAKEN,
+            CLIENT_REPLACED,
             FORWARDED_PRESENCE,
             FORWARDED_REQUEST,
             FORWARDED_RESPONSE,

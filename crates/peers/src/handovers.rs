@@ -5,10 +5,10 @@
 //! was handled here. Either can happen before the thread that sent the envelope knows its ticket. While such a thread is at
 //! work, returns and receipts of unknown tickets are remembered for it.
 //!
-//! The *path* of an address is the node to which its stanzas are handed over. When the home moves, a stanza from a client's
-//! stream takes the new path only once everything on the old one has ended: otherwise it could overtake a stanza that
-//! returns from the old home. A stanza that has returned is on a path of its own until it was handled here: its recipient may have
-//! logged in again where it returned from.
+//! The *path* of an address leads to the node that acts as its home: that to which its stanzas are handed over, or this one. When
+//! the home moves, a stanza from a client's stream takes the new path only once everything on the old one has ended: otherwise it
+//! could overtake a stanza that returns from the old home, or that the old home has sent to a further node. A stanza that has returned is
+//! on a path of its own until it was handled here: its recipient may have logged in again where it returned from.
 //!
 //! A node that does not settle a hand-over within [`MAX_OPEN_SECONDS`], although it stays a member, fails its receipt, and later
 //! stanzas take the new path: it must not stop the streams of clients. If such a hand-over returns after its sender received
@@ -59,13 +59,16 @@ impl BoundedEnvelopes {
 /// a message waits for the store.
 const MAX_OPEN_SECONDS: u32 = 30;
 
+/// The path of an address: its hash, and the node that acts as its home.
+pub(super) type AddressPath = (u64, NodeId);
+
 /// What must happen when a hand-over ends.
 #[derive(Debug, Default)]
 struct OpenHandover {
     /// The receipt of the sender's stanza.
     issuer: Option<ReceiptIssuer>,
-    /// Hash of the address whose path it uses.
-    path: Option<u64>,
+    /// The path that it uses.
+    path: Option<AddressPath>,
     /// Its octets, if there is a bound for them.
     bounded: Option<(BoundedEnvelopes, usize)>,
     /// Second of the node's clock at which it was sent.
@@ -86,8 +89,8 @@ struct NodeHandovers {
     given_up: Option<Ticket>,
     /// Envelopes that are being sent: `open` may not have them yet.
     sending: usize,
-    /// Receipts of envelopes that returned meanwhile.
-    returned: BTreeMap<Ticket, Receipt>,
+    /// Envelopes that returned meanwhile: their receipts, and whether what has returned ends their path.
+    returned: BTreeMap<Ticket, (Receipt, bool)>,
     /// Octets that have not ended, of each kind that has a bound.
     bounded: [usize; BoundedEnvelopes::COUNT],
 }
@@ -147,7 +150,7 @@ struct HandoverState {
 }
 
 impl HandoverState {
-    fn open_path(&mut self, path: u64, node: NodeId) {
+    fn open_path(&mut self, (path, node): AddressPath) {
         let nodes = &mut self.paths.entry(path).or_default().nodes;
         match nodes.iter_mut().find(|(other, _)| *other == node) {
             Some((_, count)) => *count = count.saturating_add(1),
@@ -156,17 +159,17 @@ impl HandoverState {
     }
 
     /// Ends one hand-over of an address. Those that wait for it must be woken after the lock is released.
-    fn close_path(&mut self, path: Option<u64>, node: NodeId, woken: &mut Vec<Waker>) {
-        let Some(path) = path else { return };
+    fn close_path(&mut self, path: Option<AddressPath>, woken: &mut Vec<Waker>) {
+        let Some((path, node)) = path else { return };
         if self.paths.get_mut(&path).is_some_and(|paths| paths.close(node)) {
             self.free_path(path, woken);
         }
     }
 
-    /// A hand-over of an address has returned from a node.
-    fn begin_return(&mut self, path: u64, by: NodeId) {
+    /// A hand-over of an address has returned.
+    fn begin_return(&mut self, (path, node): AddressPath) {
         if let Some(paths) = self.paths.get_mut(&path) {
-            paths.close(by);
+            paths.close(node);
             paths.returned = paths.returned.saturating_add(1);
         }
     }
@@ -199,11 +202,11 @@ pub(super) struct Handovers(LeafMutex<HandoverState>);
 
 impl Handovers {
     /// An envelope is about to be sent.
-    fn begin(&self, node: NodeId, path: Option<u64>) {
+    fn begin(&self, node: NodeId, path: Option<AddressPath>) {
         let mut state = self.0.lock();
         state.nodes.entry(node).or_default().sending += 1;
         if let Some(path) = path {
-            state.open_path(path, node);
+            state.open_path(path);
         }
     }
 
@@ -211,7 +214,7 @@ impl Handovers {
     fn sent(
         &self,
         node: NodeId,
-        path: Option<u64>,
+        path: Option<AddressPath>,
         ticket: Option<Ticket>,
         needs_receipt: bool,
         now: u32,
@@ -224,17 +227,20 @@ impl Handovers {
         let returned = ticket.and_then(|ticket| at.returned.remove(&ticket));
         let open = ticket.filter(|ticket| !at.has_ended(*ticket));
         at.end_sending();
-        let receipt = match open {
-            // Its path ends when it was handled here.
-            _ if returned.is_some() => returned.filter(|_| needs_receipt),
-            Some(ticket) => {
+        let receipt = match (returned, open) {
+            (Some((receipt, ends_path)), _) => {
+                // Otherwise its path ends when it was handled here.
+                state.close_path(path.filter(|_| !ends_path), &mut woken);
+                Some(receipt).filter(|_| needs_receipt)
+            }
+            (None, Some(ticket)) => {
                 let (issuer, receipt) = needs_receipt.then(receipt_pair).unzip();
                 at.open
                     .insert(ticket, OpenHandover { issuer, path, sent_at: now, ..OpenHandover::default() });
                 receipt
             }
-            None => {
-                state.close_path(path, node, &mut woken);
+            (None, None) => {
+                state.close_path(path, &mut woken);
                 None
             }
         };
@@ -307,7 +313,7 @@ impl Handovers {
         }
         ended.values().for_each(|handover| at.release_octets(handover.bounded));
         for handover in ended.values() {
-            state.close_path(handover.path, node, &mut woken);
+            state.close_path(handover.path, &mut woken);
         }
         drop(guard);
         for issuer in ended.into_values().filter_map(|handover| handover.issuer) {
@@ -316,8 +322,8 @@ impl Handovers {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// An envelope has returned. `path`: that of its stanza.
-    fn returned(&self, by: NodeId, ticket: Ticket, path: Option<u64>) -> OpenHandover {
+    /// An envelope has returned. `path`: that of its stanza, if it certainly has one.
+    fn returned(&self, by: NodeId, ticket: Ticket, path: Option<AddressPath>) -> OpenHandover {
         let mut guard = self.0.lock();
         let state = &mut *guard;
         let Some(at) = state.nodes.get_mut(&by) else { return OpenHandover::default() };
@@ -329,12 +335,12 @@ impl Handovers {
             None if at.sending == 0 => return OpenHandover::default(),
             None => {
                 let (issuer, receipt) = receipt_pair();
-                at.returned.insert(ticket, receipt);
+                at.returned.insert(ticket, (receipt, path.is_some()));
                 OpenHandover { issuer: Some(issuer), path, ..OpenHandover::default() }
             }
         };
         if let Some(path) = open.path {
-            state.begin_return(path, by);
+            state.begin_return(path);
         }
         open
     }
@@ -359,7 +365,7 @@ impl Handovers {
             state.nodes.remove(&node);
         }
         for handover in open.values() {
-            state.close_path(handover.path, node, &mut woken);
+            state.close_path(handover.path, &mut woken);
         }
         drop(guard);
         drop(open);
@@ -384,12 +390,12 @@ impl Handovers {
                 count += u64::from(issuer.is_some() || path.is_some());
                 open.failed = issuer.is_some();
                 failed.extend(issuer);
-                paths.extend(path.map(|path| (path, *node)));
+                paths.extend(path);
             }
             slow.extend((count > 0).then_some((*node, count)));
         }
-        for (path, node) in paths {
-            state.close_path(Some(path), node, &mut woken);
+        for path in paths {
+            state.close_path(Some(path), &mut woken);
         }
         drop(guard);
         for issuer in failed {
@@ -399,13 +405,13 @@ impl Handovers {
         slow
     }
 
-    fn open_path(&self, path: u64, node: NodeId) {
-        self.0.lock().open_path(path, node);
+    fn open_path(&self, path: AddressPath) {
+        self.0.lock().open_path(path);
     }
 
-    fn close_path(&self, path: u64, node: NodeId) {
+    fn close_path(&self, path: AddressPath) {
         let mut woken = Vec::new();
-        self.0.lock().close_path(Some(path), node, &mut woken);
+        self.0.lock().close_path(Some(path), &mut woken);
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -437,7 +443,7 @@ pub(super) struct ReturnedHandover {
 
 impl ReturnedHandover {
     fn close_path(&mut self) {
-        if let Some(path) = self.open.path.take() {
+        if let Some((path, _)) = self.open.path.take() {
             self.state.handovers.end_return(path);
         }
     }
@@ -472,13 +478,13 @@ impl Drop for ReturnedHandover {
 }
 
 impl ClusteredNode<'_> {
-    /// Sends a stanza to another node. `path`: the hash of its recipient, if its chain has not begun. Returns its receipt,
-    /// if it needs one and has not ended already.
+    /// Sends a stanza to another node. `path`: later stanzas of streams to its recipient must not take another one until it has
+    /// ended. Returns its receipt, if it needs one and has not ended already.
     pub(super) fn hand_over(
         &self,
         node: NodeId,
         envelope: Envelope,
-        path: Option<u64>,
+        path: Option<AddressPath>,
         needs_receipt: bool,
     ) -> Result<Option<Receipt>, Box<RefusedEnvelope>> {
         let handovers = &self.state.handovers;
@@ -528,11 +534,11 @@ impl ClusteredNode<'_> {
             return AttachedReceipt { stanza, receipt: written };
         };
         let (issuer, receipt) = receipt_pair();
-        let (state, own) = (self.state.clone(), self.cluster.node());
-        self.state.handovers.open_path(path, own);
+        let (state, path) = (self.state.clone(), (path, self.cluster.node()));
+        self.state.handovers.open_path(path);
         let task = async move {
             let outcome = poll_fn(|cx| written.poll_outcome(cx)).await;
-            state.handovers.close_path(path, own);
+            state.handovers.close_path(path);
             issuer.settle(outcome);
         };
         self.spawner.spawn("receipt", Box::pin(task));
@@ -555,7 +561,7 @@ impl ClusteredNode<'_> {
         &self,
         by: NodeId,
         envelope: &Envelope,
-        path: Option<u64>,
+        path: Option<AddressPath>,
     ) -> Option<ReturnedHandover> {
         let open = self.state.handovers.returned(by, envelope.ticket(), path);
         if open.failed {
@@ -591,8 +597,8 @@ mod tests {
     }
 
     fn send(handovers: &Handovers, to: NodeId, sequence: u64) -> Option<Receipt> {
-        handovers.begin(to, Some(PATH));
-        handovers.sent(to, Some(PATH), Some(ticket(sequence)), true, 0)
+        handovers.begin(to, Some((PATH, to)));
+        handovers.sent(to, Some((PATH, to)), Some(ticket(sequence)), true, 0)
     }
 
     #[test]
@@ -634,9 +640,9 @@ mod tests {
     fn a_hand_over_that_ends_before_its_ticket_is_known_needs_no_receipt() {
         for (up_to, later) in [(4, vec![]), (2, vec![ticket(4)])] {
             let (handovers, a) = (Handovers::default(), node("a"));
-            handovers.begin(a, Some(PATH));
+            handovers.begin(a, Some((PATH, a)));
             handovers.end(a, ticket(up_to), &later);
-            assert!(handovers.sent(a, Some(PATH), Some(ticket(4)), true, 0).is_none());
+            assert!(handovers.sent(a, Some((PATH, a)), Some(ticket(4)), true, 0).is_none());
             begin_presence(&handovers, a, 100);
             handovers.end(a, ticket(up_to), &[ticket(7)]);
             handovers.bounded_sent(a, PRESENCE, 100, Some(ticket(7)), 0);
@@ -650,16 +656,33 @@ mod tests {
     #[test]
     fn one_that_returns_before_its_ticket_is_known_is_safe_when_it_was_handled() {
         let (handovers, a) = (Handovers::default(), node("a"));
-        handovers.begin(a, Some(PATH));
-        let open = handovers.returned(a, ticket(4), Some(PATH));
+        handovers.begin(a, Some((PATH, a)));
+        let open = handovers.returned(a, ticket(4), Some((PATH, a)));
         handovers.end(a, ticket(4), &[]);
-        let receipt = handovers.sent(a, Some(PATH), Some(ticket(4)), true, 0).expect("it is being handled");
+        let receipt =
+            handovers.sent(a, Some((PATH, a)), Some(ticket(4)), true, 0).expect("it is being handled");
         assert_eq!(poll(&receipt), Poll::Pending);
         let other = ["a", "b"].map(|home| handovers.uses_other_path(PATH, node(home)));
         assert_eq!(other, [true; 2], "later stanzas must follow it");
         open.issuer.unwrap().settle(Ok(()));
-        handovers.end_return(open.path.unwrap());
+        handovers.end_return(open.path.unwrap().0);
         assert_eq!(poll(&receipt), Poll::Ready(Ok(())));
+        assert!(handovers.0.lock().paths.is_empty());
+    }
+
+    /// An envelope whose chain has run does not tell whether its stanza came from a stream.
+    #[test]
+    fn the_path_of_one_that_returns_before_its_ticket_is_known_ends_although_its_envelope_names_none() {
+        let (handovers, [own, a, b]) = (Handovers::default(), ["own", "a", "b"].map(node));
+        handovers.begin(b, Some((PATH, own)));
+        assert!(handovers.uses_other_path(PATH, a) && !handovers.uses_other_path(PATH, own));
+        let open = handovers.returned(b, ticket(4), None);
+        assert!(handovers.sent(b, Some((PATH, own)), Some(ticket(4)), true, 0).is_some());
+        assert!(open.path.is_none() && handovers.0.lock().paths.is_empty());
+        handovers.begin(b, Some((PATH, own)));
+        assert!(handovers.sent(b, Some((PATH, own)), Some(ticket(5)), false, 0).is_none());
+        assert!(handovers.uses_other_path(PATH, b), "it leads to this node");
+        handovers.end(b, ticket(5), &[]);
         assert!(handovers.0.lock().paths.is_empty());
     }
 
@@ -672,7 +695,7 @@ mod tests {
         }
         assert!(handovers.sent(a, None, None, true, 0).is_none());
         assert!(handovers.0.lock().nodes[&a].returned.is_empty());
-        assert!(handovers.returned(a, ticket(200), Some(PATH)).issuer.is_none());
+        assert!(handovers.returned(a, ticket(200), Some((PATH, a))).issuer.is_none());
     }
 
     #[test]
@@ -685,14 +708,14 @@ mod tests {
         assert!(handovers.poll_old_path(PATH, b, &mut cx).is_pending());
         handovers.end(a, ticket(1), &[]);
         assert!(handovers.poll_old_path(PATH, b, &mut cx).is_pending());
-        let returned = handovers.returned(a, ticket(2), Some(PATH));
+        let returned = handovers.returned(a, ticket(2), Some((PATH, a)));
         handovers.end(a, ticket(2), &[]);
         assert!(handovers.poll_old_path(PATH, b, &mut cx).is_pending(), "it is being handled");
         assert!(
             handovers.poll_old_path(PATH, a, &mut cx).is_pending(),
             "it must not be overtaken there either"
         );
-        handovers.end_return(returned.path.unwrap());
+        handovers.end_return(returned.path.unwrap().0);
         assert!(handovers.poll_old_path(PATH, a, &mut cx).is_ready());
         assert!(handovers.poll_old_path(PATH, b, &mut cx).is_ready());
         assert!(handovers.0.lock().paths.is_empty());
@@ -724,8 +747,8 @@ mod tests {
     fn what_a_node_does_not_settle_in_time_fails_and_does_not_stop_its_way() {
         let (handovers, [a, b]) = (Handovers::default(), ["a", "b"].map(node));
         let old = send(&handovers, a, 1).unwrap();
-        handovers.begin(a, Some(PATH));
-        let late = handovers.sent(a, Some(PATH), Some(ticket(2)), true, 10).unwrap();
+        handovers.begin(a, Some((PATH, a)));
+        let late = handovers.sent(a, Some((PATH, a)), Some(ticket(2)), true, 10).unwrap();
         begin_presence(&handovers, a, 100);
         handovers.bounded_sent(a, PRESENCE, 100, Some(ticket(3)), 10);
         assert!(handovers.give_up_overdue(MAX_OPEN_SECONDS - 1).is_empty());
@@ -733,7 +756,7 @@ mod tests {
         let error = StanzaError::new(StanzaCondition::ResourceConstraint);
         assert_eq!((poll(&old), poll(&late)), (Poll::Ready(Err(error)), Poll::Pending));
         assert!(handovers.uses_other_path(PATH, b), "the later one");
-        assert!(handovers.returned(a, ticket(1), Some(PATH)).failed, "its sender has the error");
+        assert!(handovers.returned(a, ticket(1), Some((PATH, a))).failed, "its sender has the error");
         assert_eq!(handovers.give_up_overdue(MAX_OPEN_SECONDS + 10), [(a, 1)]);
         assert!(!handovers.uses_other_path(PATH, b) && handovers.give_up_overdue(u32::MAX).is_empty());
         handovers.end(a, ticket(3), &[]);
@@ -757,8 +780,8 @@ mod tests {
     #[test]
     fn an_envelope_that_was_not_accepted_leaves_nothing() {
         let (handovers, a) = (Handovers::default(), node("a"));
-        handovers.begin(a, Some(PATH));
-        assert!(handovers.sent(a, Some(PATH), None, true, 0).is_none());
+        handovers.begin(a, Some((PATH, a)));
+        assert!(handovers.sent(a, Some((PATH, a)), None, true, 0).is_none());
         let state = handovers.0.lock();
         assert!(state.paths.is_empty() && state.nodes[&a].open.is_empty());
     }

@@ -41,12 +41,13 @@ use super::delivered_messages::DeliveredMessages;
 use super::due_presence::DuePresence;
 use super::forwarded_requests::{ForwardedRequests, InboundRequests};
 use super::handovers::{Handovers, ReturnedHandover};
-use super::invalidation::{AccountReads, RecentlyStored};
+use super::invalidation::AccountReads;
 use super::lost_peers::{ContactsToWithdraw, EndedSubscriptions};
 use super::node_queries::{InboundQueries, NodeQueries};
 use super::presence_resync::{AccountPass, Resync};
 use super::session_transfer::SessionTransfers;
 use super::slices::SliceTable;
+use super::stored_messages::RecentlyStored;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{COPY, SERVICE_STANZA, SESSION_REQUEST};
 
@@ -206,7 +207,7 @@ impl ClusteredNode<'_> {
             let mut envelope = envelope.with_stanza_id(id).with_delivery_tracking(work.tracks_delivery);
             envelope.header.hops += hops;
             let needs_receipt = origin.awaits_receipts() && needs_receipt(stanza);
-            let refused = match self.hand_over(home, envelope, Some(hash), needs_receipt) {
+            let refused = match self.hand_over(home, envelope, Some((hash, home)), needs_receipt) {
                 Ok(receipt) => return HomeDecision::HandedOver(receipt),
                 Err(refused) => refused,
             };
@@ -259,9 +260,12 @@ impl ClusteredNode<'_> {
         let envelope = Envelope::new(kind, envelope_class(stanza), own, vec![recipient], stanza.bytes());
         let mut envelope = envelope.with_delivery_tracking(work.tracks_delivery && !is_copy);
         envelope.header.hops += hops;
-        // Of a copy, another node is responsible for the receipt.
-        let needs_receipt = !is_copy && work.origin.awaits_receipts() && needs_receipt(stanza);
-        match self.hand_over(node, envelope, None, needs_receipt) {
+        // Until it has arrived, the path of its sender's stream must not change: it leads from here, or from the node of the sender,
+        // which waits for the receipt. Of a copy, another node is responsible for the receipt.
+        let path = (work.origin == StanzaOrigin::Stream).then_some((account.hash, own));
+        let needs_receipt = !is_copy
+            && (work.origin == StanzaOrigin::Peer || work.origin.awaits_receipts() && needs_receipt(stanza));
+        match self.hand_over(node, envelope, path, needs_receipt) {
             Ok(receipt) => {
                 work.attach(stanza.clone(), receipt);
                 true
@@ -283,7 +287,7 @@ impl ClusteredNode<'_> {
         }
         let path = match envelope.recipients.first() {
             Some(Recipient::Address(to)) if envelope.header.kind == EnvelopeKind::RunChain => {
-                Some(self.routing_table.hash(to.as_ref()))
+                Some((self.routing_table.hash(to.as_ref()), by))
             }
             _ => None,
         };

@@ -23,10 +23,10 @@ use super::home::read_stanza;
 use super::message_copies;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{
-    COPY, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_REQUEST_END, FORWARDED_RESPONSE, MESSAGE_STORED,
-    MESSAGES_TAKEN, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE,
-    PROBE_ANSWER, PUSH, RESYNC, SERVICE_STANZA, SESSION_OFFER, SESSION_REFUSAL, SESSION_REQUEST,
-    SESSION_STATE, SESSION_TAIL, SESSION_TAKEN, SLICE_FREED, USAGE_REPORT,
+    CLIENT_REPLACED, COPY, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_REQUEST_END, FORWARDED_RESPONSE,
+    MESSAGE_STORED, MESSAGES_TAKEN, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE,
+    PRESENCE_REQUEST, PROBE, PROBE_ANSWER, PUSH, RESYNC, SERVICE_STANZA, SESSION_OFFER, SESSION_REFUSAL,
+    SESSION_REQUEST, SESSION_STATE, SESSION_TAIL, SESSION_TAKEN, SLICE_FREED, USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl ClusteredNode<'_> {
         // These have one recipient: each would keep a copy of the bytes.
         let single = matches!(
             envelope.header.kind,
-            EnvelopeKind::SessionReport | PUSH | PRESENCE_REQUEST | MESSAGES_TAKEN
+            EnvelopeKind::SessionReport | PUSH | PRESENCE_REQUEST | MESSAGES_TAKEN | CLIENT_REPLACED
         );
         if single && envelope.recipients.len() != 1 {
             return false;
@@ -203,6 +203,7 @@ impl ClusteredNode<'_> {
             SESSION_REFUSAL => self.on_session_refusal(from, &envelope.bytes),
             SESSION_TAKEN => self.on_session_taken(from, &envelope.bytes),
             MESSAGES_TAKEN => recipients().all(|account| self.on_messages_taken(&account, &envelope.bytes)),
+            CLIENT_REPLACED => recipients().all(|account| self.on_client_replaced(&account, &envelope.bytes)),
             PROBE => self.on_probe(from, envelope),
             PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
             NODE_QUERY => self.on_node_query(from, &envelope.bytes),
@@ -221,14 +222,10 @@ impl ClusteredNode<'_> {
                 self.handle_missed_notices();
                 true
             }
-            MESSAGE_STORED => {
-                for recipient in &envelope.recipients {
-                    if let Recipient::Address(jid) = recipient {
-                        self.on_message_stored(jid.as_ref());
-                    }
-                }
-                true
-            }
+            MESSAGE_STORED => envelope.recipients.iter().all(|recipient| match recipient {
+                Recipient::Address(jid) => self.on_message_stored(jid.as_ref(), &envelope.bytes),
+                _ => true,
+            }),
             _ => true,
         };
         self.perform_effects_spawned(work);
@@ -305,6 +302,7 @@ impl Inbox for ClusterInbox {
             | SESSION_REFUSAL
             | SESSION_TAKEN
             | MESSAGES_TAKEN
+            | CLIENT_REPLACED
             | FORWARDED_PRESENCE
             | FORWARDED_REQUEST
             | FORWARDED_RESPONSE

@@ -19,49 +19,17 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use base::lock::LeafMutex;
 use cluster::{
-    AddressLocation, Envelope, EnvelopeClass, EnvelopeKind, InvalidationSubject, NodeId, Recipient,
-    RefusalReason, RefusedEnvelope,
+    Envelope, EnvelopeClass, EnvelopeKind, InvalidationSubject, NodeId, Recipient, RefusalReason,
+    RefusedEnvelope,
 };
 use hashbrown::HashMap;
 use jid::{Jid, JidRef};
 use throng_core::account::Account;
 use throng_core::router::LifecycleEvent;
-use throng_core::router::peer_routing::address_number;
-use throng_core::session::{Session, flags};
+use throng_core::session::flags;
 
 use super::home::PeerState;
 use crate::ClusteredNode;
-use crate::envelope_kinds::MESSAGE_STORED;
-
-/// Seconds for which a stored message is remembered: claims of logins that its node did not know of arrive within them.
-const REMEMBERED_SECONDS: u32 = 60;
-/// Maximum number of remembered recipients.
-const MAX_REMEMBERED: usize = 16_384;
-
-/// Recipients of messages that this node stored a moment ago. A node on which one of them logged in before the write, and whose
-/// claim arrives after it, must read the store.
-#[derive(Default)]
-pub(super) struct RecentlyStored(LeafMutex<HashMap<u64, (Jid, u32)>>);
-
-impl RecentlyStored {
-    fn note(&self, hash: u64, owner: JidRef<'_>, now: u32) {
-        let mut stored = self.0.lock();
-        if stored.len() >= MAX_REMEMBERED {
-            stored.retain(|_, (_, at)| now.saturating_sub(*at) < REMEMBERED_SECONDS);
-            if stored.len() >= MAX_REMEMBERED {
-                // The messages wait for the next login.
-                stored.clear();
-            }
-        }
-        stored.insert(hash, (owner.bare().to_jid(), now));
-    }
-
-    fn find(&self, hash: u64, now: u32) -> Option<Jid> {
-        let stored = self.0.lock();
-        let (owner, at) = stored.get(&hash)?;
-        (now.saturating_sub(*at) < REMEMBERED_SECONDS).then(|| owner.clone())
-    }
-}
 
 /// Accounts that are being read because another node changed them, and whether one changed again since its read began. So one
 /// read of an account runs at a time, however many changes a node reports.
@@ -110,15 +78,6 @@ impl Drop for AccountRead {
 }
 
 impl ClusteredNode<'_> {
-    /// A node has claimed an address for whose account this one may just have stored a message.
-    pub(super) fn report_recently_stored(&self, to: NodeId, hash: u64) {
-        let Some(owner) = self.state.stored.find(hash, self.seconds()) else { return };
-        let sent = self.send_change_of_account(to, owner.clone(), MESSAGE_STORED);
-        if sent == Err(RefusalReason::QueueFull) {
-            self.change_is_due(to, owner, MESSAGE_STORED);
-        }
-    }
-
     /// Reports a change of an account in the store to all other nodes.
     pub(super) fn invalidate_elsewhere(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
         let recipients = vec![Recipient::Address(jid.bare().to_jid())];
@@ -130,7 +89,12 @@ impl ClusteredNode<'_> {
         }
     }
 
-    fn change_was_refused(&self, account: JidRef<'_>, kind: EnvelopeKind, refused: &RefusedEnvelope) {
+    pub(super) fn change_was_refused(
+        &self,
+        account: JidRef<'_>,
+        kind: EnvelopeKind,
+        refused: &RefusedEnvelope,
+    ) {
         if refused.reason == RefusalReason::QueueFull {
             self.change_is_due(refused.node, account.bare().to_jid(), kind);
         } else {
@@ -152,58 +116,6 @@ impl ClusteredNode<'_> {
         self.cluster.deliver(node, envelope).map(drop).map_err(|refused| refused.reason)
     }
 
-    /// Reports to the other nodes with sessions of an account that the store has a message for it.
-    pub(super) fn report_stored_message(&self, owner: JidRef<'_>) {
-        let own = self.cluster.node();
-        let hash = self.routing_table.hash(owner);
-        // Before the directory is read: a claim that arrives later finds it.
-        self.state.stored.note(hash, owner, self.seconds());
-        let location = self.cluster.locate(hash, None);
-        for node in location.other_nodes(own) {
-            let recipients = vec![Recipient::Address(owner.bare().to_jid())];
-            let envelope = Envelope::new(MESSAGE_STORED, EnvelopeClass::Control, own, recipients, Vec::new());
-            if let Err(refused) = self.cluster.deliver(node, envelope) {
-                self.change_was_refused(owner, MESSAGE_STORED, &refused);
-            }
-        }
-    }
-
-    /// Another node has stored a message for an account. If its recipient has logged in meanwhile, it is delivered by the home.
-    pub(super) fn on_message_stored(&self, owner: JidRef<'_>) {
-        if let Some(account) = self.note_stored_message(owner) {
-            self.deliver_stored_as_home(&account, None);
-        }
-    }
-
-    /// Delivers what the store may have for an account if this node is its home. `gone`: a node that has no session of the
-    /// account any more, whatever its claim says.
-    pub(super) fn deliver_stored_as_home(&self, account: &Arc<Account>, gone: Option<NodeId>) {
-        if !account.with(|state| state.may_have_offline_messages) {
-            return;
-        }
-        let host = Guard::into_inner(account.host());
-        let own = self.cluster.node();
-        let home = match self.cluster.locate(account.hash, address_number(account)) {
-            AddressLocation::Here => Some(own),
-            elsewhere => elsewhere.claims().iter().map(|at| at.node).find(|node| Some(*node) != gone),
-        };
-        if home != Some(own) || !host.stores_offline_messages {
-            return;
-        }
-        let ready = account.with(|state| {
-            let takes = |session: &&Arc<Session>| {
-                !session.is_ended() && session.priority().is_some_and(|priority| priority >= 0)
-            };
-            let session = state.sessions.iter().find(takes).cloned();
-            // Later messages must follow it. The handlers of the event clear the flag.
-            state.flushing |= session.is_some();
-            session
-        });
-        if let Some(session) = ready {
-            self.run_event_spawned(LifecycleEvent::Available(session), host);
-        }
-    }
-
     /// Another node has changed an account in the store.
     pub(super) fn on_invalidation(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
         match subject {
@@ -214,6 +126,8 @@ impl ClusteredNode<'_> {
             InvalidationSubject::Roster => {
                 self.advance_roster_epoch(jid);
                 if let Some(account) = self.routing_table.find(jid) {
+                    // The roster that a login has read would answer the first request of a client.
+                    account.with(|state| drop(state.take_prefetched()));
                     self.account_views().reload_roster(self, account);
                 }
             }
@@ -289,18 +203,5 @@ mod tests {
         drop(read);
         drop(begin(InvalidationSubject::Disabled).expect("the next"));
         assert!(state.reads.0.lock().is_empty(), "also if a read does not end");
-    }
-
-    #[test]
-    fn recipients_of_stored_messages_are_remembered_for_a_while_and_bounded() {
-        let stored = RecentlyStored::default();
-        let juliet = Jid::parse("juliet@example.com/balcony").unwrap();
-        stored.note(1, juliet.as_ref(), 10);
-        assert_eq!(stored.find(1, 11).map(|jid| jid.to_string()), Some("juliet@example.com".to_owned()));
-        assert!(stored.find(2, 11).is_none() && stored.find(1, 10 + REMEMBERED_SECONDS).is_none());
-        for hash in 0..3 * MAX_REMEMBERED as u64 {
-            stored.note(hash, juliet.as_ref(), 100);
-        }
-        assert!(stored.0.lock().len() <= MAX_REMEMBERED);
     }
 }

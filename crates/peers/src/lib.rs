@@ -15,6 +15,7 @@
 //! * `session_transfer`: sessions that move to the node where their client resumes the stream.
 //! * `service_stanzas`: stanzas for an item of a service, such as a room, to the node that owns it; `slices`: which node that is.
 //! * `forwarded_requests`: requests of clients (BOSH) that the node of their session answers.
+//! * `stored_messages`: which node delivers what the store has.
 //! * `invalidation`: changes of accounts; `node_queries`: questions of administration to other nodes; `notices`: messages of features;
 //!   `usage_reports`: what clients have used up of limits.
 //!
@@ -46,6 +47,7 @@ mod routing;
 mod service_stanzas;
 pub mod session_transfer;
 pub mod slices;
+mod stored_messages;
 mod usage_reports;
 
 use routing::{ClusteredNode, OwnedClusteredNode};

@@ -173,7 +173,7 @@ impl ClusteredNode<'_> {
             let resources = self.forget_peer(&account, node);
             // The store may have what its sessions had not read.
             account.with(|state| state.may_have_offline_messages = true);
-            self.deliver_stored_as_home(&account, Some(node));
+            self.deliver_stored(&account);
             shared.push((account, resources));
         };
         let mut unnumbered = Vec::new();

@@ -19,7 +19,7 @@
 //! here has ended: the next session receives again what was stored for a session on another node.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use base::TimeOrderedId;
@@ -100,6 +100,18 @@ pub(super) fn stanza_id(stanza: &SharedStanza, account: JidRef<'_>) -> Option<St
     id.as_bytes().try_into().ok()
 }
 
+/// Whether the text of a stanza has one of these ids between quotes. Most messages of a queue are not among those that are looked
+/// for, and need not be read.
+fn contains_any(stanza: &SharedStanza, ids: &HashSet<StanzaIdText>) -> bool {
+    let is_quote = |octet: Option<&u8>| matches!(octet, Some(b'\'' | b'"'));
+    let mut windows = stanza.bytes().windows(TimeOrderedId::CHARS + 2);
+    windows.any(|window| {
+        is_quote(window.first())
+            && is_quote(window.last())
+            && window[1..].first_chunk().is_some_and(|id: &StanzaIdText| ids.contains(id))
+    })
+}
+
 fn contains(stanza: &SharedStanza, id: &StanzaIdText) -> bool {
     stanza.bytes().windows(id.len()).any(|window| window == id)
 }
@@ -150,12 +162,33 @@ pub(super) fn forget_copy(account: &Account, stanza: &SharedStanza) -> bool {
     })
 }
 
-/// A message that the session holds and that is the same as this one.
-pub(super) fn find_held(session: &Session, stanza: &SharedStanza) -> Option<SharedStanza> {
-    let owner = session.bare();
-    let id = stanza_id(stanza, owner)?;
-    // A carbon copy contains the id of its original, too.
-    session.outbox.find_held(|held| contains(held, &id) && stanza_id(held, owner).as_ref() == Some(&id))
+/// Ids of these messages.
+pub(super) fn stanza_ids<'a>(
+    stanzas: impl Iterator<Item = &'a SharedStanza>,
+    owner: JidRef<'_>,
+) -> HashSet<StanzaIdText> {
+    stanzas.filter_map(|stanza| stanza_id(stanza, owner)).collect()
+}
+
+/// Messages with these ids that a session holds, each with its id. The queue is passed over once for all ids, because others decide
+/// how many there are.
+pub(super) fn find_held(session: &Session, ids: &HashSet<StanzaIdText>) -> Vec<(StanzaIdText, SharedStanza)> {
+    if ids.is_empty() {
+        return Vec::new();
+    }
+    let candidates = RefCell::new(Vec::new());
+    session.outbox.find_held(|held| {
+        if contains_any(held, ids) {
+            candidates.borrow_mut().push(held.clone());
+        }
+        false
+    });
+    // They are read without the lock of the queue. A carbon copy contains the id of its original, too.
+    let with_id = |held: SharedStanza| {
+        let id = stanza_id(&held, session.bare()).filter(|id| ids.contains(id))?;
+        Some((id, held))
+    };
+    candidates.into_inner().into_iter().filter_map(with_id).collect()
 }
 
 /// Whether this node answers for a message that a session here has.
@@ -188,7 +221,7 @@ pub(super) fn stored_number(account: &Account, stanza: &SharedStanza) -> Option<
 /// Ids of the messages that sessions of an account here have taken, as octets. Those in `held`, and in the queues of other sessions here,
 /// are not among them: if these sessions end, the session that moves must receive such a message.
 pub(super) fn taken_messages<'a>(account: &Account, held: impl Iterator<Item = &'a SharedStanza>) -> Vec<u8> {
-    let ids: Vec<StanzaIdText> = account.with(|state| {
+    let mut ids: Vec<StanzaIdText> = account.with(|state| {
         let copies = state.extension::<MessageCopies>();
         let mut ids = Vec::new();
         // What was read from the store may have been left unread, and is still there then.
@@ -200,20 +233,13 @@ pub(super) fn taken_messages<'a>(account: &Account, held: impl Iterator<Item = &
     if ids.is_empty() {
         return Vec::new();
     }
-    let taken = RefCell::new(ids);
-    let leave_out = |stanza: &SharedStanza| {
-        if let Some(id) = stanza_id(stanza, account.jid.as_ref()) {
-            taken.borrow_mut().retain(|known| *known != id);
-        }
-    };
-    held.for_each(leave_out);
+    let known: HashSet<StanzaIdText> = ids.iter().copied().collect();
+    let mut left_out = stanza_ids(held.filter(|stanza| contains_any(stanza, &known)), account.jid.as_ref());
     for session in account.sessions() {
-        session.outbox.find_held(|stanza| {
-            leave_out(stanza);
-            false
-        });
+        left_out.extend(find_held(&session, &known).into_iter().map(|(id, _)| id));
     }
-    taken.into_inner().concat()
+    ids.retain(|id| !left_out.contains(id));
+    ids.concat()
 }
 
 /// Whether a session of the account here has taken a message that is in no queue here.
@@ -277,17 +303,10 @@ impl ClusteredNode<'_> {
         if !rest.is_empty() || ids.is_empty() || ids.len() > MAX_MESSAGES {
             return false;
         }
-        let owner = account.jid.as_ref();
-        let is_taken = |held: &SharedStanza| stanza_id(held, owner).is_some_and(|id| ids.contains(&id));
+        let taken: HashSet<StanzaIdText> = ids.iter().copied().collect();
         for session in account.sessions() {
-            let held = RefCell::new(Vec::new());
-            session.outbox.find_held(|stanza| {
-                if is_taken(stanza) {
-                    held.borrow_mut().push(stanza.clone());
-                }
-                false
-            });
-            held.into_inner().iter().for_each(|held| self.share_with_taker(account, held));
+            let held = find_held(&session, &taken);
+            held.iter().for_each(|(_, held)| self.share_with_taker(account, held));
         }
         record_ids(account, ids, RedeliveredBy::OtherNode);
         true
@@ -409,6 +428,27 @@ mod tests {
             copies.record(id(1), second);
             let recorded: Vec<_> = copies.0.iter().map(|copy| copy.redelivered_by).collect();
             assert_eq!(recorded, [expected], "{first:?}, then {second:?}");
+        }
+    }
+
+    #[test]
+    fn a_stanza_with_one_of_many_ids_is_found_by_its_text() {
+        let ids = HashSet::from([id(1), id(2)].map(|mut id| {
+            id.iter_mut().for_each(|octet| *octet = b'a' + *octet % 26);
+            id
+        }));
+        let one = ids.iter().next().unwrap();
+        let text = std::str::from_utf8(one).unwrap();
+        let other = "0".repeat(TimeOrderedId::CHARS);
+        for (message, expected) in [
+            (format!("<message><stanza-id xmlns='urn:xmpp:sid:0' id='{text}' by='a@b'/></message>"), true),
+            (format!("<message a='{other}' b=\"{text}\"/>"), true),
+            (format!("<message a='{other}'>{text}</message>"), false),
+            (format!("<message a='x{text}'/>"), false),
+            ("<message/>".to_owned(), false),
+        ] {
+            let stanza = SharedStanza::parse(message.as_bytes()).unwrap();
+            assert_eq!(contains_any(&stanza, &ids), expected, "{message}");
         }
     }
 

@@ -16,27 +16,36 @@
 //! A full address that is bound on two nodes belongs to the session that was bound later, on both nodes: by the clocks of their
 //! nodes, then by the names of these. The other one ends with `conflict` (RFC 6120, section 7.7.2.2).
 //!
+//! The first report of a node whose claim was known when a session was bound here has older sessions only, also if the clock there
+//! is ahead: the session here then gets a later time than the one with its address, and is reported again.
+//!
+//! A client that has a name of its own (XEP-0386) ends its earlier sessions on all nodes: 8 octets with the time at which the new
+//! one was bound, and the name.
+//!
 //! # Pitfalls
 //!
 //! Reports are sent under the account's lock, so the last one is current. One that does not fit into the queue of a node is sent
 //! again when there is room (`due_presence.rs`).
 //!
-//! A client that reconnects to another node at once loses its new session if the clock of that node is behind. Clocks must
-//! differ by less than the time of a reconnection.
+//! A client that reconnects to another node before the claim of its session there is known loses its new session if the clock of
+//! that node is behind.
 //! A report from a node whose clock is more than five minutes ahead is refused.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cluster::{AddressLocation, Claim, Envelope, EnvelopeClass, EnvelopeKind, NodeId, RefusalReason};
 use jid::JidRef;
+use stanza::{StreamCondition, StreamError};
 use store::{AddressId, Subscription};
 use throng_core::account::{Account, AccountState, PeerSession, PeerSessions};
 use throng_core::effect::{Effect, Effects};
 use throng_core::router::peer_routing::address_number;
-use throng_core::session::Session;
+use throng_core::session::{Extension, Session};
 
 use super::home::account_recipient;
+use super::stored_messages;
 use crate::ClusteredNode;
+use crate::envelope_kinds::CLIENT_REPLACED;
 
 /// Maximum number of sessions in a report.
 const MAX_SESSIONS: usize = 1024;
@@ -45,6 +54,9 @@ const MAX_BYTES: usize = 128 << 10;
 /// Milliseconds by which the clock of another node may be ahead. A session bound later than that would end every other one with its
 /// address, also those that are bound after it.
 const MAX_CLOCK_DIFFERENCE: u64 = 5 * 60 * 1000;
+/// Milliseconds after the bind of a session for the first reports of other nodes. A later one may have sessions that were bound while
+/// the nodes were cut off from each other.
+const MAX_REPORT_MILLIS: u64 = 2_000;
 const AVAILABLE: u8 = 1;
 const DETACHED: u8 = 2;
 
@@ -61,7 +73,7 @@ impl SessionReport {
             priority: session.priority(),
             is_detached: session.outbox.is_detached(),
             flags: session.flags.get(),
-            bound_at: session.bound_at,
+            bound_at: session.bound_at(),
         };
         let live = state.sessions.iter().filter(|session| !session.is_ended());
         SessionReport { sessions: live.map(session).collect() }
@@ -115,6 +127,40 @@ impl SessionReport {
             input = rest;
         }
         Some(report)
+    }
+}
+
+/// Nodes whose claims were known, and whose sessions were not, when sessions here were bound, with the times of that by the clock of
+/// this node.
+struct EarlierClaims(Vec<(NodeId, Weak<Session>, u64)>);
+
+impl Extension for EarlierClaims {}
+
+impl EarlierClaims {
+    /// The claim of a node is over, or its sessions are known.
+    fn forget(state: &mut AccountState, node: NodeId) -> Vec<(Arc<Session>, u64)> {
+        let Some(claims) = state.extension::<EarlierClaims>() else { return Vec::new() };
+        let later = claims.0.extract_if(.., |(other, ..)| *other == node);
+        let later = later.filter_map(|(_, session, at)| Some((session.upgrade()?, at))).collect();
+        if claims.0.is_empty() {
+            state.remove_extension::<EarlierClaims>();
+        }
+        later
+    }
+
+    /// The first report of a node: these sessions are older than those that were bound here after its claim, unless it was cut off
+    /// meanwhile. True if a session here got a later time because of that.
+    fn precede(state: &mut AccountState, node: NodeId, reported: &[PeerSession], now: u64) -> bool {
+        let mut is_changed = false;
+        let recent = |(_, at): &(Arc<Session>, u64)| now.saturating_sub(*at) < MAX_REPORT_MILLIS;
+        for (session, _) in EarlierClaims::forget(state, node).into_iter().filter(recent) {
+            let same = |other: &&PeerSession| *other.resource == *session.resource();
+            if let Some(earlier) = reported.iter().find(same).filter(|at| at.bound_at >= session.bound_at()) {
+                session.bound_after(earlier.bound_at);
+                is_changed = true;
+            }
+        }
+        is_changed
     }
 }
 
@@ -188,8 +234,8 @@ impl ClusteredNode<'_> {
         {
             return true;
         }
-        let last_ended = sessions.is_empty();
-        let (ended, shown_again) = account.with(|state| {
+        let (ended, shown_again, is_later, takes_messages) = account.with(|state| {
+            let is_later = EarlierClaims::precede(state, from, &sessions, self.clock.unix_millis());
             let has =
                 |sessions: &[PeerSession], resource: &str| sessions.iter().any(|s| *s.resource == *resource);
             let before = state.peers().iter().find(|peer| peer.node == from);
@@ -212,7 +258,7 @@ impl ClusteredNode<'_> {
                 let same =
                     |session: &&Arc<Session>| session.resource() == &*peer.resource && !session.is_ended();
                 let Some(session) = state.sessions.iter().find(same) else { continue };
-                if (peer.bound_at, from) > (session.bound_at, own) {
+                if (peer.bound_at, from) > (session.bound_at(), own) {
                     ended.push(session.clone());
                 } else {
                     stays = true;
@@ -222,8 +268,13 @@ impl ClusteredNode<'_> {
             if answers || stays {
                 self.report_to(from, account, state);
             }
-            (ended, shown_again)
+            let reported = state.peers().iter().find(|peer| peer.node == from);
+            let takes_messages = reported.is_some_and(stored_messages::has_connected);
+            (ended, shown_again, is_later, takes_messages)
         });
+        if is_later {
+            self.report_sessions(account);
+        }
         for session in ended {
             if !self.finish_move(&session, from) {
                 self.end_with_conflict(&session);
@@ -233,9 +284,65 @@ impl ClusteredNode<'_> {
         for session in shown_again {
             self.broadcast_again(&session);
         }
-        if last_ended {
-            // What its sessions left unread may be in the store.
-            self.deliver_stored_as_home(account, Some(from));
+        if !takes_messages {
+            // Its sessions may have left something unread, or take no messages any more.
+            self.deliver_stored(account);
+        }
+        true
+    }
+
+    /// See [`throng_core::router::PeerRouting::note_earlier_claims`].
+    pub(super) fn note_earlier_claims(
+        &self,
+        account: &Account,
+        state: &mut AccountState,
+        session: &Arc<Session>,
+    ) {
+        let location = self.cluster.locate(account.hash, address_number(account));
+        let mut earlier: Vec<NodeId> = location.other_nodes(self.cluster.node()).collect();
+        earlier.retain(|node| !state.peers().iter().any(|peer| peer.node == *node && peer.reported));
+        if earlier.is_empty() {
+            return;
+        }
+        let mut claims = state.remove_extension::<EarlierClaims>().map_or_else(Vec::new, |known| known.0);
+        claims.retain(|(_, session, _)| session.strong_count() > 0);
+        let now = self.clock.unix_millis();
+        claims.extend(earlier.into_iter().map(|node| (node, Arc::downgrade(session), now)));
+        state.insert_extension(EarlierClaims(claims));
+    }
+
+    /// See [`throng_core::router::PeerRouting::end_sessions_of_client`].
+    pub(super) fn end_sessions_of_client(&self, session: &Session, name: &str) {
+        let account = &session.account;
+        let location = self.cluster.locate(account.hash, address_number(account));
+        for node in location.other_nodes(self.cluster.node()) {
+            let octets = [&session.bound_at().to_be_bytes()[..], name.as_bytes()].concat();
+            let (class, own) = (EnvelopeClass::Control, self.cluster.node());
+            let envelope =
+                Envelope::new(CLIENT_REPLACED, class, own, vec![account_recipient(account)], octets);
+            if let Err(refused) = self.cluster.deliver(node, envelope) {
+                tracing::debug!(account = %account.jid, %refused, "earlier sessions of a client stay on a node");
+            }
+        }
+    }
+
+    /// A client has bound a session on another node. False if the octets are no time and no name.
+    pub(super) fn on_client_replaced(&self, account: &Arc<Account>, octets: &[u8]) -> bool {
+        let Some((bound_at, name)) = octets.split_first_chunk() else { return false };
+        let (bound_at, Ok(name)) = (u64::from_be_bytes(*bound_at), std::str::from_utf8(name)) else {
+            return false;
+        };
+        if name.is_empty() {
+            return false;
+        }
+        for session in account.sessions() {
+            let prefix = session.resource().strip_suffix(name);
+            let same = prefix.is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('/'));
+            if same && session.bound_at() < bound_at {
+                let error = StreamError::new(StreamCondition::Conflict);
+                session.outbox.close(error.text("replaced by a new connection of the same client"));
+                self.end_session(&session);
+            }
         }
         true
     }
@@ -254,6 +361,8 @@ impl ClusteredNode<'_> {
     pub(super) fn on_peer_claim(&self, from: NodeId, claim: Claim) {
         let Some(number) = claim.number else { return };
         let Some(account) = self.routing_table.find_by_id(claim.address, AddressId(number)) else { return };
+        // An earlier claim, if there was one, is over.
+        account.with(|state| EarlierClaims::forget(state, from));
         self.update_peers(&account, &self.cluster.locate(account.hash, Some(number)));
         tracing::trace!(account = %account.jid, node = %from, "an account has sessions on another node, too");
     }
@@ -308,6 +417,7 @@ impl ClusteredNode<'_> {
     /// A node that had sessions of this account is gone. Returns the resources that were available, if it had reported them.
     pub(super) fn forget_peer(&self, account: &Account, node: NodeId) -> Option<Vec<Box<str>>> {
         account.with(|state| {
+            EarlierClaims::forget(state, node);
             let known = state.peers().iter().find(|peer| peer.node == node && peer.reported);
             let resources = known.map(available_resources);
             if state.peers().iter().any(|peer| peer.node == node) {

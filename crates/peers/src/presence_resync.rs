@@ -417,7 +417,7 @@ impl ClusteredNode<'_> {
         missed_from: &BTreeSet<NodeId>,
     ) -> Result<(), StoreError> {
         account.with(|state| state.may_have_offline_messages = true);
-        self.deliver_stored_as_home(account, None);
+        self.deliver_stored(account);
         if account.with(|state| state.peers().iter().any(|peer| missed_from.contains(&peer.node))) {
             self.withdraw_other_resources(account);
         }

@@ -10,7 +10,7 @@ use base::spawn::BoxFuture;
 use cluster::{Envelope, HandoverResult, InvalidationSubject, NodeId, RefusedEnvelope};
 use jid::JidRef;
 use store::AddressId;
-use throng_core::account::{Account, Contact};
+use throng_core::account::{Account, AccountState, Contact};
 use throng_core::host::Host;
 use throng_core::receipt::{AttachedReceipt, Receipt};
 use throng_core::router::peer_routing::BlocklistPair;
@@ -86,6 +86,20 @@ impl PeerRouting for PeerRouter {
 
     fn release_account(&self, node: &Arc<Node>, account: &Account) {
         self.on(node).release_account(account);
+    }
+
+    fn note_earlier_claims(
+        &self,
+        node: &Arc<Node>,
+        account: &Account,
+        state: &mut AccountState,
+        session: &Arc<Session>,
+    ) {
+        self.on(node).note_earlier_claims(account, state, session);
+    }
+
+    fn end_sessions_of_client(&self, node: &Arc<Node>, session: &Session, name: &str) {
+        self.on(node).end_sessions_of_client(session, name);
     }
 
     fn announce_readiness(&self, node: &Arc<Node>, account: &Account) {
@@ -292,6 +306,14 @@ impl PeerRouting for PeerRouter {
 
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>) {
         self.on(node).report_stored_message(owner);
+    }
+
+    fn delivers_stored(&self, node: &Arc<Node>, account: &Account) -> bool {
+        self.on(node).delivers_stored(account)
+    }
+
+    fn leave_stored(&self, node: &Arc<Node>, account: &Account, delivers: bool) -> bool {
+        self.on(node).leave_stored(account, delivers)
     }
 
     fn take_session<'a>(

@@ -17,7 +17,7 @@ use store::AddressId;
 
 use super::RoutingWork;
 use super::push::PushSelection;
-use crate::account::{Account, Contact};
+use crate::account::{Account, AccountState, Contact};
 use crate::blocklist::Blocklist;
 use crate::host::Host;
 use crate::node::Node;
@@ -103,6 +103,20 @@ pub trait PeerRouting: Any + Send + Sync {
 
     /// Announces that an account has no session here.
     fn release_account(&self, node: &Arc<Node>, account: &Account);
+
+    /// A session is about to be bound here: those on nodes that have claimed its account already are older, whatever the clocks of
+    /// these nodes say.
+    fn note_earlier_claims(
+        &self,
+        node: &Arc<Node>,
+        account: &Account,
+        state: &mut AccountState,
+        session: &Arc<Session>,
+    );
+
+    /// A client has bound this session: its earlier ones on other nodes end. Their resources are this name, or end with a slash and
+    /// this name (XEP-0386, section 4.2.1).
+    fn end_sessions_of_client(&self, node: &Arc<Node>, session: &Session, name: &str);
 
     /// See [`Node::announce_readiness`].
     fn announce_readiness(&self, node: &Arc<Node>, account: &Account);
@@ -298,6 +312,13 @@ pub trait PeerRouting: Any + Send + Sync {
 
     /// Reports to the other nodes with sessions of an account that the store has a message for it.
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>);
+
+    /// Whether this node delivers messages of an account that were stored while sessions take messages: one node does.
+    fn delivers_stored(&self, node: &Arc<Node>, account: &Account) -> bool;
+
+    /// A session became available here. True if another node has sessions that take messages, and none are being delivered here: that
+    /// node has been told to deliver what the store has.
+    fn leave_stored(&self, node: &Arc<Node>, account: &Account, delivers: bool) -> bool;
 
     /// Takes the session of a stream over from the node that holds it; returns the number of its client's stanzas that were
     /// handled. The caller must attach or detach the session.

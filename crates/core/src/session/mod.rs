@@ -8,7 +8,7 @@ mod pending_requests;
 pub mod rates;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI8, AtomicU32, AtomicU64, Ordering};
 
 use base::lock::{RankedMutex, rank};
 use jid::{Jid, JidRef};
@@ -34,9 +34,7 @@ pub struct Session {
     pub outbox: Arc<Outbox>,
     /// The full address.
     pub jid: Jid,
-    /// When it was bound, in milliseconds since 1970: of two sessions with one full address on two nodes, the newer one
-    /// stays.
-    pub bound_at: u64,
+    bound_at: AtomicU64,
     /// One bit for each feature.
     pub flags: Flags,
     /// Number of the capabilities that its client announced; placed in existing padding.
@@ -68,13 +66,24 @@ impl Session {
             account,
             outbox,
             jid,
-            bound_at,
+            bound_at: AtomicU64::new(bound_at),
             flags: Flags::default(),
             caps_id: AtomicU32::new(0),
             priority: AtomicI8::new(0),
             ended: AtomicBool::new(false),
             state: RankedMutex::new(SessionState::default()),
         }
+    }
+
+    /// When it was bound, in milliseconds since 1970: of two sessions with one full address on two nodes, the newer one
+    /// stays.
+    pub fn bound_at(&self) -> u64 {
+        self.bound_at.load(Ordering::Relaxed)
+    }
+
+    /// It is newer than a session of another node that was bound at this time by the clock there.
+    pub fn bound_after(&self, other: u64) {
+        self.bound_at.fetch_max(other.saturating_add(1), Ordering::Relaxed);
     }
 
     /// The full address.

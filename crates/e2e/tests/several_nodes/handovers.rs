@@ -502,6 +502,35 @@ fn the_newer_of_two_sessions_with_one_full_address_stays() {
     }
 }
 
+/// The clock of the node on which she was before is ahead.
+#[test]
+fn a_session_is_newer_than_those_of_nodes_that_had_claimed_its_account_before() {
+    let test = Peer::new();
+    test.claim(1);
+    let juliet = test.online(0, "juliet", "balcony");
+    let bound_at = test.nodes.node(0).node.clock.unix_millis() + 60_000;
+    let report = |bound_at: u64| {
+        let report = [&[0, 7][..], b"balcony", &[1, 0], &[0; 8], &bound_at.to_be_bytes()].concat();
+        let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
+        let (kind, class) = (EnvelopeKind::SessionReport, EnvelopeClass::Control);
+        let report = Envelope::new(kind, class, Peer::id(), recipients, report);
+        test.peer.deliver(test.nodes.id(0), report).expect("accepted");
+        test.nodes.settle();
+    };
+    report(bound_at);
+    assert!(!juliet.session.is_ended() && juliet.session.bound_at() > bound_at);
+    let reported = test.inbox.events().into_iter().rev().find_map(|event| match event {
+        InboxEvent::Envelope(_, envelope) if envelope.header.kind == EnvelopeKind::SessionReport => {
+            envelope.bytes.last_chunk().map(|octets| u64::from_be_bytes(*octets))
+        }
+        _ => None,
+    });
+    assert_eq!(reported, Some(juliet.session.bound_at()), "the other node learns of it");
+    // What it binds later is newer.
+    report(bound_at + 60_000);
+    assert!(juliet.session.is_ended());
+}
+
 #[test]
 fn of_two_sessions_with_one_full_address_that_are_bound_at_once_one_stays() {
     let test = Peer::new();

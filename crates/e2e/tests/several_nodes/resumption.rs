@@ -315,6 +315,43 @@ fn a_client_binds_anew_if_the_node_of_its_session_is_cut_off() {
     }
 }
 
+/// Node 1 gives up while the state of the session is on its way, and she binds her address anew. Its report reaches node 0 before the
+/// state returns. One sender has no stream management: nobody would learn that his message is lost.
+#[test]
+fn what_a_session_held_is_delivered_to_the_one_that_was_bound_anew_while_its_state_was_on_the_way() {
+    let mut bound_anew = 0;
+    for steps in 0..6 {
+        let nodes = cluster();
+        let [romeo, _phone, juliet] = three_clients(&nodes);
+        let untracked = nodes.node(0).connect("romeo", "untracked");
+        juliet.leave(true);
+        romeo.send(&chat("1"));
+        untracked.send(&chat("2"));
+        nodes.settle();
+        let pending = nodes.node(1).resume(&juliet);
+        step(&nodes, steps);
+        nodes.advance(TIMEOUT_SECONDS);
+        nodes.node(1).run_tasks();
+        let Some(outcome) = nodes.node(1).resumed(&pending) else { continue };
+        let again = outcome.unwrap_or_else(|_| {
+            bound_anew += 1;
+            let again = nodes.node(1).connect("juliet", "balcony");
+            again.enable_resumption();
+            again.send("<presence/>");
+            again
+        });
+        nodes.settle();
+        wait(&nodes);
+        let mut received = receive_all(&nodes, &again);
+        received.sort();
+        received.dedup();
+        assert_eq!(received, ["1", "2"], "{steps}");
+        wait(&nodes);
+        assert_eq!((romeo.handled(), stored(&nodes)), (romeo.sent(), 0), "{steps}");
+    }
+    assert!(bound_anew > 0);
+}
+
 #[test]
 fn of_two_parallel_resumptions_one_succeeds() {
     for steps in 0..8 {

@@ -4,10 +4,10 @@
 //! While a session holds the message, the row is not delivered to another one of this node. It is removed when the message is
 //! delivered, and becomes an ordinary stored message when the session is gone.
 //!
-//! A session that logs in on another node receives the message from the store, with the same stanza-id. Which messages
-//! sessions of other nodes hold would have to be asked at each login; and a client that does not acknowledge is often a
-//! connection that its user has lost, whose messages the new session must not wait for. Whichever session delivers first
-//! removes the row; the other one has the message in its queue.
+//! A session that logs in on another node leaves the store to this one while sessions here take messages and have connections
+//! (`PeerRouting::leave_stored`). If they have lost theirs, it receives the message from the store, with the same stanza-id: it must
+//! not wait for clients that may never return. Whichever session delivers first removes the row; the other one has the message in
+//! its queue.
 //!
 //! The queues of sessions bound what they hold, so those rows have no quota: a refused backup would be a message that its
 //! sender believes to be safe. What sessions have left is an ordinary stored message and counts ([`MessageBackups::quota`]).

@@ -152,8 +152,12 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
 
 /// Reads the roster; once more if it changed meanwhile, because the push of that change may have been sent already.
 async fn read_consistent(node: &Arc<Node>, account: &Arc<Account>) -> Result<RosterSnapshot, StoreError> {
+    let jid = account.jid.as_ref();
+    let epoch = node.roster_epoch(jid);
     let roster = node.stores.roster.get(account.id).await?;
-    if account.with(|state| state.roster_version) <= roster.version {
+    // Another node may have changed it: the view is read later.
+    let is_current = account.with(|state| state.roster_version) <= roster.version;
+    if is_current && node.roster_epoch(jid) == epoch {
         return Ok(roster);
     }
     node.stores.roster.get(account.id).await

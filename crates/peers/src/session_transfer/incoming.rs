@@ -1,6 +1,6 @@
 //! A session that this node takes from another one for a client that resumes its stream here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -26,8 +26,11 @@ use super::{
 };
 use crate::envelope_kinds::{SESSION_REQUEST, SESSION_TAKEN};
 use crate::inbox::settle;
-use crate::message_copies;
+use crate::message_copies::{self, StanzaIdText};
 use crate::routing::{ClusteredNode, OwnedClusteredNode};
+
+/// Stanzas by their ids.
+type HeldStanzas = HashMap<StanzaIdText, SharedStanza>;
 
 /// A request of this node. Dropped before the session is bound, it refuses what has arrived of it.
 struct TransferTarget {
@@ -135,7 +138,9 @@ impl ClusteredNode<'_> {
         drop(octets);
         let (host, owner) = (principal.host.clone(), principal.jid.clone());
         let MovedSession { terms, handled, sent, bound_at, .. } = moved;
-        let stanzas: Vec<_> = moved.stanzas.iter().map(|one| self.hold_moved(&host, &owner, one)).collect();
+        let others = self.held_by_others(&owner, &moved.stanzas);
+        let stanzas = moved.stanzas.iter().map(|one| self.hold_moved(&host, &owner, one, &others));
+        let stanzas: Vec<_> = stanzas.collect();
         let held: Vec<SharedStanza> = stanzas.iter().map(|one| one.item.stanza.clone()).collect();
         let snapshot = OutboxSnapshot { token, terms, handled, sent, stanzas };
         let outbox = Arc::new(Outbox::from_snapshot(snapshot, self.seconds()));
@@ -199,11 +204,30 @@ impl ClusteredNode<'_> {
         }
     }
 
-    /// Makes a stanza ready for an outbox of this node.
-    fn hold_moved(&self, host: &Host, owner: &Jid, moved: &MovedStanza) -> UndeliveredStanza {
+    /// Those of these stanzas that sessions of the account here hold already.
+    fn held_by_others(&self, owner: &Jid, moved: &[MovedStanza]) -> HeldStanzas {
+        let Some(account) = self.routing_table.find(owner.as_ref()) else { return HeldStanzas::new() };
+        let ids = message_copies::stanza_ids(moved.iter().map(|one| &one.stanza), owner.as_ref());
+        let mut held = HeldStanzas::new();
+        for session in account.sessions() {
+            for (id, stanza) in message_copies::find_held(&session, &ids) {
+                held.entry(id).or_insert(stanza);
+            }
+        }
+        held
+    }
+
+    /// Makes a stanza ready for an outbox of this node. `others`: what other sessions hold.
+    fn hold_moved(
+        &self,
+        host: &Host,
+        owner: &Jid,
+        moved: &MovedStanza,
+        others: &HeldStanzas,
+    ) -> UndeliveredStanza {
         let account = self.routing_table.find(owner.as_ref());
-        let sessions = account.as_ref().map(|account| account.sessions()).unwrap_or_default();
-        let others = sessions.iter().find_map(|session| message_copies::find_held(session, &moved.stanza));
+        let id = message_copies::stanza_id(&moved.stanza, owner.as_ref()).filter(|_| !others.is_empty());
+        let others = id.and_then(|id| others.get(&id).cloned());
         let taker =
             account.filter(|account| others.is_none() && message_copies::was_taken(account, &moved.stanza));
         let stanza = shared_with_others(others, moved);
@@ -388,10 +412,15 @@ impl ClusteredNode<'_> {
     fn append_tail(&self, session: &Arc<Session>, stanzas: &[MovedStanza]) -> Vec<SharedStanza> {
         let account = &session.account;
         let host = account.host();
+        let owner = account.jid.as_ref();
+        let ids = message_copies::stanza_ids(stanzas.iter().map(|one| &one.stanza), owner);
+        let of_session: HeldStanzas = message_copies::find_held(session, &ids).into_iter().collect();
+        let others = self.held_by_others(&account.jid, stanzas);
         let (mut appended, mut held) = (Vec::new(), Vec::new());
         for one in stanzas {
             // It may have come here directly, if its home knew of both sessions.
-            if let Some(direct) = message_copies::find_held(session, &one.stanza) {
+            let id = message_copies::stanza_id(&one.stanza, owner);
+            if let Some(direct) = id.and_then(|id| of_session.get(&id).cloned()) {
                 message_copies::record_copy(account, &one.stanza, !one.is_copy);
                 if one.is_tracked && host.message_backup.is_some() {
                     direct.track_delivery(self.clock.now());
@@ -400,7 +429,7 @@ impl ClusteredNode<'_> {
                 held.push(direct);
                 continue;
             }
-            let moved = self.hold_moved(&host, &account.jid, one);
+            let moved = self.hold_moved(&host, &account.jid, one, &others);
             message_copies::record_copy(account, &one.stanza, !one.is_copy);
             held.push(moved.item.stanza.clone());
             appended.push(moved);

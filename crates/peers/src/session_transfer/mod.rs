@@ -37,12 +37,13 @@ mod offers;
 mod outgoing;
 mod phases;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use base::lock::LeafMutex;
 use cluster::{AddressReference, Envelope, EnvelopeClass, EnvelopeKind, NodeId, RefusalReason, Ticket};
+use smallvec::SmallVec;
 use store::AddressId;
 use throng_core::account::Account;
 use throng_core::session::Session;
@@ -74,8 +75,9 @@ const PART_BYTES: usize = 192 << 10;
 const MAX_PARTS: usize = moved_session::MAX_BYTES / PART_BYTES + 2;
 /// Seconds for which presence for an account that has left is sent after it.
 const FORWARD_SECONDS: u32 = 60;
-/// Maximum number of such accounts.
-const MAX_FORWARDED: usize = 4096;
+/// Maximum number of such accounts, and of nodes to which sessions of one have moved.
+const MAX_FORWARDED: usize = 16_384;
+const MAX_FORWARDED_OF_ACCOUNT: usize = 4;
 
 /// A session that another node has requested.
 struct OutgoingTransfer {
@@ -89,8 +91,10 @@ struct OutgoingTransfer {
     /// Second of the node's clock at which the claim ends.
     deadline: u32,
     waker: Option<Waker>,
-    /// Addresses of the stanzas that were sent with the state.
+    /// The stanzas that were sent with the state.
     sent: Arc<Vec<outgoing::SentStanza>>,
+    /// This node does not answer for the untracked ones any more.
+    is_released: bool,
 }
 
 /// A session that was requested.
@@ -166,12 +170,38 @@ impl TransferRequest {
     }
 }
 
-/// An account whose session has left.
-struct ForwardedAccount {
-    account: (u64, AddressId),
-    to: NodeId,
-    /// Second of the node's clock.
-    until: u32,
+/// Accounts whose sessions have left, by hash and number, with the nodes to which these have moved and the seconds of the node's clock
+/// until which they are followed. An account cannot displace others.
+#[derive(Default)]
+struct ForwardedAccounts(HashMap<(u64, AddressId), ForwardedTo>);
+
+type ForwardedTo = SmallVec<[(NodeId, u32); 1]>;
+
+impl ForwardedAccounts {
+    fn add(&mut self, account: (u64, AddressId), to: NodeId, until: u32) {
+        if self.0.len() >= MAX_FORWARDED && !self.0.contains_key(&account) {
+            return;
+        }
+        let nodes = self.0.entry(account).or_default();
+        nodes.retain(|(node, _)| *node != to);
+        if nodes.len() >= MAX_FORWARDED_OF_ACCOUNT {
+            nodes.remove(0);
+        }
+        nodes.push((to, until));
+    }
+
+    fn retain(&mut self, keeps: impl Fn(NodeId, u32) -> bool) {
+        if self.0.is_empty() {
+            return;
+        }
+        self.0.retain(|_, nodes| {
+            nodes.retain(|(node, until)| keeps(*node, *until));
+            !nodes.is_empty()
+        });
+        if self.0.is_empty() {
+            self.0 = HashMap::new();
+        }
+    }
 }
 
 #[derive(Default)]
@@ -182,7 +212,7 @@ struct TransferState {
     /// By the number of the request.
     incoming: HashMap<u64, IncomingTransfer>,
     received_bytes: usize,
-    followed: VecDeque<ForwardedAccount>,
+    followed: ForwardedAccounts,
     /// Sessions whose old node was lost while they moved: contacts may have learnt from it that they have ended.
     interrupted: Vec<(NodeId, Weak<Session>)>,
 }
@@ -205,7 +235,7 @@ impl SessionTransfers {
             }
             wakers.extend(incoming.waker.take());
         }
-        state.followed.retain(|followed| followed.to != node);
+        state.followed.retain(|to, _| to != node);
         drop(guard);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -221,17 +251,16 @@ impl SessionTransfers {
         }
         let late = state.outgoing.values_mut().filter(|outgoing| outgoing.deadline <= now);
         wakers.extend(late.filter_map(|outgoing| outgoing.waker.take()));
-        state.followed.retain(|followed| followed.until > now);
+        state.followed.retain(|_, until| until > now);
         drop(guard);
         wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Where sessions of an account have moved a moment ago.
-    fn follow(&self, account: AddressReference) -> BTreeSet<NodeId> {
+    fn follow(&self, account: AddressReference) -> SmallVec<[NodeId; 1]> {
         let state = self.0.lock();
-        let of = (account.hash, AddressId(account.number));
-        let moved = state.followed.iter().filter(|followed| followed.account == of);
-        moved.map(|followed| followed.to).collect()
+        let moved = state.followed.0.get(&(account.hash, AddressId(account.number)));
+        moved.into_iter().flatten().map(|(to, _)| *to).collect()
     }
 }
 
@@ -276,7 +305,7 @@ impl ClusteredNode<'_> {
     }
 
     fn forward_to_moved(&self, envelope: &Envelope, octets: impl Fn(AddressReference) -> Option<Vec<u8>>) {
-        if self.state.transfers.0.lock().followed.is_empty() {
+        if self.state.transfers.0.lock().followed.0.is_empty() {
             return;
         }
         for recipient in &envelope.recipients {
@@ -311,10 +340,7 @@ impl ClusteredNode<'_> {
     fn start_forwarding(&self, account: &Account, to: NodeId) {
         let until = self.seconds().saturating_add(FORWARD_SECONDS);
         let mut state = self.state.transfers.0.lock();
-        if state.followed.len() >= MAX_FORWARDED {
-            state.followed.pop_front();
-        }
-        state.followed.push_back(ForwardedAccount { account: (account.hash, account.id), to, until });
+        state.followed.add((account.hash, account.id), to, until);
     }
 }
 
@@ -373,14 +399,21 @@ mod tests {
         let transfers = SessionTransfers::default();
         let to = NodeId::new("a").unwrap();
         let number = |number| std::num::NonZero::new(number).unwrap();
-        let follow = |of| transfers.follow(AddressReference { hash: 1, number: number(of) });
-        let mut state = transfers.0.lock();
-        state.followed.push_back(ForwardedAccount { account: (1, AddressId(number(2))), to, until: 10 });
-        drop(state);
-        assert_eq!((follow(2), follow(3)), (BTreeSet::from([to]), BTreeSet::new()));
+        let follow = |of| transfers.follow(AddressReference { hash: 1, number: number(of) }).into_vec();
+        let add = |of, to| transfers.0.lock().followed.add((1, AddressId(number(of))), to, 10);
+        add(2, to);
+        assert_eq!((follow(2), follow(3)), (vec![to], vec![]), "the number decides");
         transfers.expire(9);
-        assert_eq!(follow(2), BTreeSet::from([to]));
+        assert_eq!(follow(2), [to]);
+        let others = (0..10).map(|n| NodeId::new(&format!("node-{n}")).unwrap());
+        others.for_each(|other| add(3, other));
+        assert_eq!(follow(3).len(), MAX_FORWARDED_OF_ACCOUNT, "of one account");
+        (4..2 + u32::try_from(MAX_FORWARDED).unwrap() + 10).for_each(|of| add(of, to));
+        assert_eq!(transfers.0.lock().followed.0.len(), MAX_FORWARDED);
+        assert_eq!(follow(2), [to], "others have not displaced it");
+        transfers.forget_node(NodeId::new("node-9").unwrap());
+        assert_eq!(follow(3).len(), MAX_FORWARDED_OF_ACCOUNT - 1);
         transfers.expire(10);
-        assert!(follow(2).is_empty());
+        assert!(follow(2).is_empty() && transfers.0.lock().followed.0.is_empty());
     }
 }

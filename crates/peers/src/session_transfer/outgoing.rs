@@ -131,7 +131,7 @@ impl TransferSource {
             terms,
             sent,
             handled,
-            bound_at: session.bound_at,
+            bound_at: session.bound_at(),
             flags: session.flags.get(),
             presence: presence.zip(session.priority()),
             directed_presence,
@@ -164,25 +164,27 @@ impl TransferSource {
                 Err(refused) => {
                     tracing::debug!(%refused, "a session cannot be moved");
                     if self.advance(OutgoingEvent::Returned, None) == OutgoingPhase::Moved {
-                        // Its address was bound there meanwhile.
-                        let left = sent.iter().filter(|sent| sent.is_tracked).map(|sent| sent.left.clone());
-                        self.node.view().reroute(&self.session, left.collect());
+                        self.reroute_returned(&sent);
                     }
                     return self.refuse(TransferRefusal::Unknown(None));
                 }
             }
         }
         let arrived = self.wait(receipts).await;
-        let node = self.node.view();
-        let tracked = sent.iter().filter(|sent| sent.is_tracked);
         match self.advance(OutgoingEvent::Returned, None) {
-            OutgoingPhase::Moved if arrived => node.note_arrived(&self.session, &sent),
-            // The other node is gone: what it had not stored is delivered from here.
-            OutgoingPhase::Moved => {
-                node.reroute(&self.session, tracked.map(|sent| sent.left.clone()).collect())
-            }
+            OutgoingPhase::Moved if arrived => self.node.view().note_arrived(&self.session, &sent),
+            OutgoingPhase::Moved => self.reroute_returned(&sent),
             _ => tracing::debug!(jid = %self.session.jid, "a session has not moved"),
         }
+    }
+
+    /// The session has ended here, and its state has returned. The other node is gone, or its client has bound the address there
+    /// anew: then nobody else has what the state contained.
+    fn reroute_returned(&self, sent: &[SentStanza]) {
+        let node = self.node.view();
+        let is_taken = node.begin_release(&self.session).is_none();
+        let left = sent.iter().filter(|sent| sent.is_tracked || !is_taken).map(|sent| sent.left.clone());
+        node.reroute(&self.session, left.collect());
     }
 
     /// Waits until the state is safe on the other node: true; or has returned.
@@ -201,7 +203,7 @@ impl TransferSource {
         .await;
         if outcome {
             // Its message about that may not have had room.
-            self.node.view().finish_move(&self.session, self.to);
+            self.node.view().finish_taken(&self.session, self.to);
         }
         outcome
     }
@@ -254,6 +256,7 @@ impl ClusteredNode<'_> {
             deadline: self.seconds().saturating_add(TAKEOVER_SECONDS),
             waker: None,
             sent: Arc::default(),
+            is_released: false,
         };
         let mut state = self.state.transfers.0.lock();
         let is_free = match state.outgoing.get(&key) {
@@ -290,13 +293,32 @@ impl ClusteredNode<'_> {
         let session = given.map(|outgoing| outgoing.session.clone());
         drop(state);
         if let Some(session) = session {
-            self.finish_move(&session, from);
+            self.finish_taken(&session, from);
         }
         true
     }
 
-    /// Ends a session that another node has taken, and sends what it has received meanwhile. False if it was not given to
-    /// that node.
+    /// Another node has bound a session with the state that was sent to it.
+    fn finish_taken(&self, session: &Arc<Session>, to: NodeId) {
+        let sent = if self.finish_move(session, to) { self.begin_release(session) } else { None };
+        for stanza in sent.iter().flat_map(|sent| sent.iter()).filter(|sent| !sent.is_tracked) {
+            self.release_sent(session, stanza);
+        }
+    }
+
+    /// The stanzas of a session that has ended here, if this node still answers for the untracked ones. Not any more after this
+    /// call.
+    fn begin_release(&self, session: &Session) -> Option<Arc<Vec<SentStanza>>> {
+        let mut state = self.state.transfers.0.lock();
+        let outgoing = state.outgoing.get_mut(&session.outbox.id)?;
+        let is_ended = outgoing.phase == OutgoingPhase::Moved;
+        let begins = is_ended && !std::mem::replace(&mut outgoing.is_released, true);
+        begins.then(|| outgoing.sent.clone())
+    }
+
+    /// Ends a session that another node has taken, or whose address it has bound, and sends what it has received meanwhile. What
+    /// the state contained stays until it is known which of the two has happened. False if the session was not given to that
+    /// node.
     pub(crate) fn finish_move(&self, session: &Arc<Session>, to: NodeId) -> bool {
         let mut state = self.state.transfers.0.lock();
         let outgoing = state.outgoing.get_mut(&session.outbox.id);
@@ -312,6 +334,7 @@ impl ClusteredNode<'_> {
         self.start_forwarding(&session.account, to);
         // Otherwise another task has ended it, and reroutes what it held.
         if !session.end() {
+            self.begin_release(session);
             return true;
         }
         // Contacts receive no `unavailable`.
@@ -328,9 +351,6 @@ impl ClusteredNode<'_> {
         let not_sent = self.send_tail(to, request, session, not_in_state);
         self.finish_session(session);
         self.reroute(session, not_sent);
-        for stanza in sent.iter().filter(|sent| !sent.is_tracked) {
-            self.release_sent(session, stanza);
-        }
         tracing::debug!(jid = %session.jid, node = %to, "a session has moved to another node");
         true
     }

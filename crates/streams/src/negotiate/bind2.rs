@@ -2,7 +2,7 @@
 //!
 //! The resource is `tag/name` or `name` (section 4.2.1). The name is derived from the user agent's id with the server's
 //! secret, so a client that sends its id gets the same resource each time, and the resource does not reveal the id. A
-//! new session of the same client ends the previous one.
+//! new session of the same client ends the previous one, on any node.
 //!
 //! The request may contain elements of features, which the host's inline table lists (`feature_api::stream_elements`),
 //! and `<enable/>` of stream management.
@@ -120,6 +120,9 @@ impl C2sConnection {
                     old.outbox.close(error.text("replaced by a new connection of the same client"));
                     node.end_session(&old);
                 }
+            }
+            if let Some(peers) = node.peers() {
+                peers.end_sessions_of_client(node, &session, &name);
             }
         }
         let mut inner = Vec::new();

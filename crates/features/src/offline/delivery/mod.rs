@@ -163,6 +163,12 @@ impl RecipientQueue {
         });
     }
 
+    /// Whether this node delivers what it has stored. What is being delivered here goes on.
+    fn delivers_here(&self, node: &Arc<Node>, account: &Account) -> bool {
+        self.state.delivery != DeliveryPhase::Idle
+            || node.peers().is_none_or(|peers| peers.delivers_stored(node, account))
+    }
+
     fn is_idle(&self) -> bool {
         self.state == QueueState::IDLE && self.pending.is_empty()
     }
@@ -302,14 +308,16 @@ impl OfflineDelivery {
         }
     }
 
-    /// A resource became available or changed its priority: delivers stored messages to it.
+    /// A resource became available or changed its priority: stored messages are delivered to it, or to resources on another node.
     pub(super) fn available(self: &Arc<Self>, node: &Arc<Node>, account: &Arc<Account>) {
         let waiting = account.with(|state| state.may_have_offline_messages);
         if !waiting && !self.recipients.lock().contains_key(&account.jid) {
             return;
         }
         self.update(node, &account.jid, |queue, _, then| {
-            if can_deliver(account) {
+            let delivers = queue.state.delivery != DeliveryPhase::Idle;
+            let leaves = || node.peers().is_some_and(|peers| peers.leave_stored(node, account, delivers));
+            if can_deliver(account) && !leaves() {
                 queue.on(QueueEvent::DeliveryDue, then);
             }
         });

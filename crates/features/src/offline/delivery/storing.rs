@@ -45,7 +45,9 @@ impl OfflineDelivery {
                 queue.on(QueueEvent::NothingToWrite, then);
                 // A delivery task has stopped while messages were pending, or a resource became available during a
                 // write that failed.
-                if queue.state.delivery == DeliveryPhase::Idle && account.is_some_and(|a| can_deliver(a)) {
+                if queue.state.delivery == DeliveryPhase::Idle
+                    && account.is_some_and(|a| can_deliver(a) && queue.delivers_here(&node, a))
+                {
                     queue.on(QueueEvent::DeliveryDue, then);
                 }
                 Vec::new()
@@ -100,7 +102,7 @@ impl OfflineDelivery {
     fn messages_stored(self: &Arc<Self>, node: &Arc<Node>, owner: &Jid) {
         self.update(node, owner, |queue, _, then| {
             let account = node.message_stored(owner.as_ref());
-            if account.is_some_and(|a| can_deliver(&a)) {
+            if account.is_some_and(|a| can_deliver(&a) && queue.delivers_here(node, &a)) {
                 queue.on(QueueEvent::DeliveryDue, then);
             }
         });
