@@ -61,6 +61,9 @@ pub(crate) const SERVICE_STANZA: EnvelopeKind = EnvelopeKind::Engine(23);
 /// The sender has freed a slice of items that the receiver must own.
 pub(crate) const SLICE_FREED: EnvelopeKind = EnvelopeKind::Engine(25);
 
+/// A probe of an entity to which sessions on the receiver may have sent directed presence.
+pub(crate) const DIRECTED_PROBE: EnvelopeKind = EnvelopeKind::Engine(28);
+
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
     match kind {
@@ -91,6 +94,7 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         FORWARDED_REQUEST_END => "end of a forwarded request",
         SERVICE_STANZA => "service stanza",
         SLICE_FREED => "slice freed",
+        DIRECTED_PROBE => "directed probe",
         other => other.as_str(),
     }
 }
@@ -128,9 +132,10 @@ mod tests {
             USAGE_REPORT,
             SESSION_OFFER,
             MESSAGES_TAKEN,
+            DIRECTED_PROBE,
         ];
         let numbers =
-            [0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27];
+            [0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28];
         assert_eq!(kinds, numbers.map(EnvelopeKind::Engine));
     }
 
@@ -164,6 +169,7 @@ mod tests {
             FORWARDED_REQUEST_END,
             SERVICE_STANZA,
             SLICE_FREED,
+            DIRECTED_PROBE,
         ];
         assert_eq!(
             kinds.iter().filter_map(|kind| kind.to_byte()).collect::<std::collections::HashSet<_>>().len(),

@@ -14,8 +14,10 @@
 
 mod announcements;
 mod bad_input;
+mod blocking;
 mod bosh;
 mod cases;
+mod directed_presence;
 mod envelopes;
 mod full_queues;
 mod handovers;
@@ -23,4 +25,5 @@ mod node_queries;
 mod presence;
 mod releases;
 mod resumption;
+mod rosters;
 mod simulation;
