@@ -239,9 +239,13 @@ impl ClusteredNode<'_> {
             self.note_violation(from, PeerViolation::Payload);
             return settle(self, from, &envelope, HandoverResult::Safe);
         };
-        self.account_views().forget_blocklist(owner.as_ref());
-        self.advance_roster_epoch(owner.as_ref());
-        self.read_account(owner.as_ref(), InvalidationSubject::Blocklist, Some((from, envelope)));
+        self.read_blocklist(owner.as_ref(), Some((from, envelope)));
+    }
+
+    fn read_blocklist(&self, owner: JidRef<'_>, report: Option<(NodeId, Envelope)>) {
+        self.account_views().forget_blocklist(owner);
+        self.advance_roster_epoch(owner);
+        self.read_account(owner, InvalidationSubject::Blocklist, report);
     }
 
     /// Another node has changed an account in the store.
@@ -257,11 +261,7 @@ impl ClusteredNode<'_> {
                     self.account_views().reload_roster(self, account);
                 }
             }
-            InvalidationSubject::Blocklist => {
-                self.account_views().forget_blocklist(jid);
-                self.advance_roster_epoch(jid);
-                self.read_account(jid, subject, None);
-            }
+            InvalidationSubject::Blocklist => self.read_blocklist(jid, None),
             // It may be enabled again when this arrives.
             InvalidationSubject::Disabled => {
                 self.advance_roster_epoch(jid);

@@ -266,9 +266,9 @@ fn blocklists_that_changed_on_the_other_side_of_a_partition_are_in_effect_after_
 fn a_node_that_was_alone_at_its_start_learns_what_others_have_changed_before() {
     let mut nodes = two_nodes();
     nodes.node(0).create_user("paris");
+    nodes.cut(0, 1);
     nodes.crash(1);
     nodes.settle();
-    nodes.cut(0, 1);
     nodes.restart(1);
     let disabled = nodes.node(1).connect("paris", "a");
     let _juliet = online(&nodes, 1, "juliet", "b");

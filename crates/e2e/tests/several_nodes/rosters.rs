@@ -84,7 +84,7 @@ fn pushes_that_do_not_fit_into_the_queue_of_a_node_arrive_later_in_their_order()
         ));
     }
     rename(&phone, "two");
-    for _ in 0..3 {
+    for _ in 0..6 {
         nodes.settle();
         tybalt.recv();
         nodes.advance(1);
