@@ -70,16 +70,27 @@ impl ClusteredNode<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    struct Wakes(AtomicU32);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     #[test]
-    fn a_change_that_waits_is_woken_once_at_its_deadline() {
-        let waiting = AnnouncedBlocklists::default();
-        (0..3).for_each(|_| waiting.wake_at(10, Waker::noop()));
-        waiting.wake_at(11, Waker::noop());
-        assert_eq!(waiting.0.lock().len(), 2);
-        waiting.wake_overdue(9);
-        assert_eq!(waiting.0.lock().len(), 2);
-        waiting.wake_overdue(10);
-        assert_eq!(waiting.0.lock().len(), 1);
+    fn a_change_that_waits_is_woken_at_its_deadline() {
+        let (waiting, wakes) = (AnnouncedBlocklists::default(), Arc::new(Wakes(AtomicU32::new(0))));
+        let waker = Waker::from(wakes.clone());
+        [10, 12].iter().for_each(|deadline| waiting.wake_at(*deadline, &waker));
+        for (now, expected) in [(9, 0), (10, 1), (11, 1), (12, 2), (13, 2)] {
+            waiting.wake_overdue(now);
+            assert_eq!(wakes.0.load(Ordering::Relaxed), expected, "{now}");
+        }
+        assert!(waiting.0.lock().is_empty());
     }
 }

@@ -362,7 +362,7 @@ mod tests {
         };
         let mut read = begin(1).expect("the first");
         assert!(begin(2).is_none() && begin(3).is_none());
-        let mut settled = |read: &mut AccountRead| -> Vec<u64> {
+        let settled = |read: &mut AccountRead| -> Vec<u64> {
             read.reports.drain(..).map(|(_, report)| report.header.sequence).collect()
         };
         assert_eq!(settled(&mut read), [1]);
