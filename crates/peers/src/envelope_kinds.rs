@@ -62,7 +62,7 @@ pub(crate) const SERVICE_STANZA: EnvelopeKind = EnvelopeKind::Engine(23);
 pub(crate) const SLICE_FREED: EnvelopeKind = EnvelopeKind::Engine(25);
 
 /// A probe of an entity to which sessions on the receiver may have sent directed presence.
-pub(crate) const DIRECTED_PROBE: EnvelopeKind = EnvelopeKind::Engine(28);
+pub(crate) const DIRECTED_PROBE: EnvelopeKind = EnvelopeKind::Engine(29);
 
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
@@ -135,7 +135,7 @@ mod tests {
             DIRECTED_PROBE,
         ];
         let numbers =
-            [0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28];
+            [0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 29];
         assert_eq!(kinds, numbers.map(EnvelopeKind::Engine));
     }
 

@@ -25,5 +25,5 @@ mod node_queries;
 mod presence;
 mod releases;
 mod resumption;
-mod rosters;
+mod roster_pushes;
 mod simulation;
