@@ -248,8 +248,8 @@ impl Cluster for NatsCluster {
         settled.is_some()
     }
 
-    fn retire(&self) {
-        self.0.core.retire();
+    fn begin_drain(&self) {
+        self.0.core.begin_drain();
         self.0.record_changed.notify_one();
     }
 

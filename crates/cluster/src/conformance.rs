@@ -79,7 +79,7 @@ rules! {
     an_envelope_is_settled_once,
     what_cannot_be_sent_comes_back,
     an_inbox_may_call_its_cluster,
-    a_member_that_retires_owns_nothing,
+    a_member_that_drains_owns_nothing,
     leaving_is_polite,
 }
 
@@ -483,7 +483,7 @@ fn presence_is_never_reordered(lab: &dyn TestCluster) {
         for ((from, _), (to, _)) in pairs(&seats) {
             let sent = from.deliver(
                 to.node(),
-                test_envelope(from.node(), EnvelopeClass::Presence, &format!("{number:03}")),
+                test_envelope(from.node(), EnvelopeClass::BestEffort, &format!("{number:03}")),
             );
             assert!(sent.is_ok());
         }
@@ -574,7 +574,7 @@ fn tickets_increase_and_presence_has_none(lab: &dyn TestCluster) {
     let mut last = Vec::new();
     for ((from, _), (to, inbox)) in pairs(&seats) {
         let mut tickets = Vec::new();
-        for class in [EnvelopeClass::Message, EnvelopeClass::Presence, EnvelopeClass::Control] {
+        for class in [EnvelopeClass::Message, EnvelopeClass::BestEffort, EnvelopeClass::Control] {
             from.claim(test_claim(1, 1, 1));
             let sent = from.deliver(to.node(), test_envelope(from.node(), class, "numbered"));
             assert!(sent.is_ok());
@@ -846,19 +846,19 @@ fn leaving_is_polite(lab: &dyn TestCluster) {
     }
 }
 
-/// A node that retires is an owner for no other node and for itself, and stays a member. Alone it owns everything.
-fn a_member_that_retires_owns_nothing(lab: &dyn TestCluster) {
+/// A node that drains is an owner for no other node and for itself, and stays a member. Alone it owns everything.
+fn a_member_that_drains_owns_nothing(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
-    let Some(((retiring, _), others)) = seats.split_first() else { return };
-    retiring.retire();
-    let owns = |node: &Arc<dyn Cluster>| (0..64).any(|key| node.owner(key) == retiring.node());
-    assert_eq!(owns(retiring), others.is_empty(), "it knows it at once");
+    let Some(((draining, _), others)) = seats.split_first() else { return };
+    draining.begin_drain();
+    let owns = |node: &Arc<dyn Cluster>| (0..64).any(|key| node.owner(key) == draining.node());
+    assert_eq!(owns(draining), others.is_empty(), "it knows it at once");
     assert!(lab.run_until(&|| others.iter().all(|(other, _)| !owns(other))));
     for (other, inbox) in others {
-        assert!(other.members().iter().any(|member| member.node == retiring.node()));
-        let envelope = test_envelope(retiring.node(), EnvelopeClass::Message, "still here");
-        assert!(retiring.deliver(other.node(), envelope).is_ok());
-        assert!(lab.run_until(&|| inbox.texts(retiring.node()) == ["still here"]));
+        assert!(other.members().iter().any(|member| member.node == draining.node()));
+        let envelope = test_envelope(draining.node(), EnvelopeClass::Message, "still here");
+        assert!(draining.deliver(other.node(), envelope).is_ok());
+        assert!(lab.run_until(&|| inbox.texts(draining.node()) == ["still here"]));
     }
 }
 

@@ -4,7 +4,7 @@
 //! octets  field                                   all numbers big-endian
 //! 1       version, 3
 //! 1       kind       what the receiver must do ([`EnvelopeKind`])
-//! 1       class      0 control and replies, 1 messages, 2 presence
+//! 1       class      0 control and replies, 1 messages, 2 best effort
 //! 1       hops       envelopes that carried this stanza, this one included: 1 or 2
 //! 1       flags      1 if the receiver tracks the delivery of the message, otherwise 0
 //! 8       epoch      of the origin
@@ -44,18 +44,18 @@ pub enum EnvelopeClass {
     Control = 0,
     /// Messages and IQ requests: retained until acknowledged.
     Message = 1,
-    /// Sent once; lost with the connection, never reordered. The engine sends none: lost presence would stay wrong.
-    Presence = 2,
+    /// Sent once; lost with the connection, never reordered. Reports of usage only: lost presence would stay wrong.
+    BestEffort = 2,
 }
 
 impl EnvelopeClass {
     /// Whether envelopes of this class are retained and sent again until they are acknowledged.
     pub fn is_reliable(self) -> bool {
-        self != EnvelopeClass::Presence
+        self != EnvelopeClass::BestEffort
     }
 
     fn from_byte(byte: u8) -> Option<EnvelopeClass> {
-        [EnvelopeClass::Control, EnvelopeClass::Message, EnvelopeClass::Presence]
+        [EnvelopeClass::Control, EnvelopeClass::Message, EnvelopeClass::BestEffort]
             .into_iter()
             .find(|class| *class as u8 == byte)
     }
@@ -74,7 +74,7 @@ pub struct EnvelopeHeader {
     pub origin: NodeId,
     /// The epoch of that node. Set by [`crate::Cluster::deliver`].
     pub epoch: u64,
-    /// Increases in sending order from this origin to this receiver; reliable classes and presence are numbered
+    /// Increases in sending order from this origin to this receiver; reliable classes and best effort are numbered
     /// separately. Set by [`crate::Cluster::deliver`].
     pub sequence: u64,
     /// The stanza id that the stanza was given (XEP-0359). It keeps it, so that a stanza that arrives on two ways after a

@@ -68,8 +68,8 @@ pub enum PeerViolation {
     Kind,
     /// Contents that do not fit the kind: no stanza, or one that is not addressed to the recipients.
     Payload,
-    /// More queries than this node keeps of one other.
-    Rate,
+    /// More envelopes, or octets, that are not settled than a correct node sends before it has their receipts.
+    TooManyUnsettled,
     /// Envelopes that are not settled in time. A correct node whose store fails does this, too.
     Unsettled,
 }
@@ -83,7 +83,7 @@ impl PeerViolation {
         PeerViolation::Claim,
         PeerViolation::Kind,
         PeerViolation::Payload,
-        PeerViolation::Rate,
+        PeerViolation::TooManyUnsettled,
         PeerViolation::Unsettled,
     ];
 
@@ -96,7 +96,7 @@ impl PeerViolation {
             PeerViolation::Claim => "claim",
             PeerViolation::Kind => "kind",
             PeerViolation::Payload => "payload",
-            PeerViolation::Rate => "rate",
+            PeerViolation::TooManyUnsettled => "too-many-unsettled",
             PeerViolation::Unsettled => "unsettled",
         }
     }

@@ -137,7 +137,7 @@ pub trait Cluster: Send + Sync {
 
     /// Announces that this node is about to leave: from then on it owns nothing ([`Cluster::owner`]) while another member can, and
     /// is a member otherwise. Constant until the node joins again.
-    fn retire(&self) {}
+    fn begin_drain(&self) {}
 
     /// The nodes of a slice of addresses ([`slice_of`]), as far as this node sees the members. Which node acts as the owner is
     /// decided by a lease in the store.

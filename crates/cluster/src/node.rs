@@ -55,6 +55,6 @@ pub struct Member {
     pub epoch: u64,
     /// The highest envelope version that it reads; others never send it a higher one (rolling upgrades).
     pub version: u8,
-    /// It is about to leave ([`crate::Cluster::retire`]): it owns nothing while another member can.
-    pub retires: bool,
+    /// It is about to leave ([`crate::Cluster::begin_drain`]): it owns nothing while another member can.
+    pub drains: bool,
 }

@@ -17,14 +17,14 @@ use crate::{Member, NodeId};
 /// The owner of a key among the members: the node with the highest hash. A member that leaves moves its keys only. The key is a
 /// keyed hash of a name: otherwise a user who chooses names could choose their owner.
 ///
-/// A member that retires owns nothing, so that what it owned moves while it still answers; unless all retire.
+/// A member that drains owns nothing, so that what it owned moves while it still answers; unless all drain.
 pub(crate) fn owner_among(members: &[Member], key: u64) -> Option<NodeId> {
     let weight = |member: &Member| {
         let mut hasher = SipHasher13::new();
         hasher.write(member.node.as_str().as_bytes());
         hasher.write_u8(0);
         hasher.write_u64(key);
-        (!member.retires, hasher.finish(), member.node)
+        (!member.drains, hasher.finish(), member.node)
     };
     members.iter().map(weight).max().map(|(.., node)| node)
 }
@@ -74,7 +74,7 @@ mod tests {
 
     fn members(names: &[&str]) -> Vec<Member> {
         let member =
-            |name: &&str| Member { node: NodeId::new(name).unwrap(), epoch: 0, version: 1, retires: false };
+            |name: &&str| Member { node: NodeId::new(name).unwrap(), epoch: 0, version: 1, drains: false };
         names.iter().map(member).collect()
     }
 
@@ -90,16 +90,16 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_retires_owns_nothing_and_the_others_own_what_they_will_without_it() {
+    fn a_member_that_drains_owns_nothing_and_the_others_own_what_they_will_without_it() {
         let (all, left) = (members(&["a", "b", "c"]), members(&["a", "b"]));
-        let mut retiring = all.clone();
-        retiring[2].retires = true;
+        let mut draining = all.clone();
+        draining[2].drains = true;
         for key in 0..100 {
-            assert_eq!(owner_among(&retiring, key), owner_among(&left, key));
+            assert_eq!(owner_among(&draining, key), owner_among(&left, key));
         }
-        retiring.iter_mut().for_each(|member| member.retires = true);
+        draining.iter_mut().for_each(|member| member.drains = true);
         for key in 0..100 {
-            assert_eq!(owner_among(&retiring, key), owner_among(&all, key), "somebody must own it");
+            assert_eq!(owner_among(&draining, key), owner_among(&all, key), "somebody must own it");
         }
     }
 

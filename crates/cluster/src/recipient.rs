@@ -17,8 +17,7 @@ pub enum Recipient {
     Address(Jid),
     /// A bare address: 12 octets.
     Account(AddressReference),
-    /// A session of an account, by the number that its node gave it in the session report: 16 octets. Numbers of an
-    /// epoch are never used again.
+    /// Reserved: no release sends it, and a receiver refuses it. A session of an account by number: 16 octets.
     Session(AddressReference, u32),
 }
 

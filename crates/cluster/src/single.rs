@@ -24,7 +24,7 @@ impl SingleNode {
     /// A cluster of this node only.
     pub fn new(node: NodeId) -> SingleNode {
         SingleNode {
-            member: Member { node, epoch: 0, version: Envelope::VERSION, retires: false },
+            member: Member { node, epoch: 0, version: Envelope::VERSION, drains: false },
             inbox: OnceLock::new(),
         }
     }

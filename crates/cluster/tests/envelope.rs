@@ -100,14 +100,14 @@ fn consecutive_envelopes_are_decoded_one_by_one() {
     let mut batch = encoded(&sample());
     batch.extend(encoded(&Envelope::new(
         EnvelopeKind::Engine(1),
-        EnvelopeClass::Presence,
+        EnvelopeClass::BestEffort,
         NodeId::new("b").unwrap(),
         Vec::new(),
         *b"",
     )));
     let (first, rest) = Envelope::decode(&batch).unwrap();
     let (second, rest) = Envelope::decode(rest).unwrap();
-    assert_eq!((first, second.header.class, rest.len()), (sample(), EnvelopeClass::Presence, 0));
+    assert_eq!((first, second.header.class, rest.len()), (sample(), EnvelopeClass::BestEffort, 0));
 }
 
 #[test]
@@ -303,7 +303,7 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..300), suffix in proptest::collection::vec(any::<u8>(), 0..9),
     ) {
         let kind = EnvelopeKind::from_byte(kind).unwrap_or(EnvelopeKind::RunChain);
-        let class = [EnvelopeClass::Control, EnvelopeClass::Message, EnvelopeClass::Presence][usize::from(class)];
+        let class = [EnvelopeClass::Control, EnvelopeClass::Message, EnvelopeClass::BestEffort][usize::from(class)];
         let origin = NodeId::new(&origin).unwrap();
         let stanza_id = id.map(TimeOrderedId::from_bytes);
         let header =

@@ -55,7 +55,7 @@ fn a_short_partition_loses_no_reliable_envelope() {
                 a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, &number.to_string()))
                     .is_ok()
             );
-            assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Presence, "lost")).is_ok());
+            assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::BestEffort, "lost")).is_ok());
         }
         b.claim(test_claim(1, 1, 1));
         (1..FAILURE_DETECTION_TICKS).for_each(|_| {
@@ -84,7 +84,7 @@ fn a_long_partition_returns_reliable_envelopes_and_drops_others() {
         for text in ["one", "two"] {
             assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, text)).is_ok());
         }
-        assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Presence, "presence")).is_ok());
+        assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::BestEffort, "presence")).is_ok());
         assert!(bus.run_until_idle());
         assert_eq!(undelivered(&received_a), ["one", "two"], "seed {seed}");
         assert!(received_b.texts(id("a")).is_empty());
@@ -188,8 +188,11 @@ fn the_same_seed_repeats_the_run() {
         let nodes = ["a", "b", "c"].map(|name| join(&bus, name));
         for number in 0..30 {
             for (node, _) in &nodes {
-                let refused =
-                    node.broadcast(test_envelope(node.node(), EnvelopeClass::Presence, &number.to_string()));
+                let refused = node.broadcast(test_envelope(
+                    node.node(),
+                    EnvelopeClass::BestEffort,
+                    &number.to_string(),
+                ));
                 assert!(refused.refused.is_empty());
             }
             bus.step();
@@ -414,7 +417,7 @@ fn an_envelope_with_a_wrong_header_is_refused_and_the_next_one_arrives() {
         octets(&|envelope| envelope.header.epoch += 1),
         octets(&|envelope| envelope.header.sequence = 0),
         octets(&|envelope| envelope.header.sequence = u64::MAX),
-        octets(&|envelope| envelope.header.class = EnvelopeClass::Presence),
+        octets(&|envelope| envelope.header.class = EnvelopeClass::BestEffort),
     ];
     for octets in wrong {
         bus.inject(id("a"), id("b"), &octets);
@@ -521,7 +524,7 @@ fn envelopes_are_counted() {
     let (a, _) = join(&bus, "a");
     let (_b, _) = join(&bus, "b");
     a.claim(test_claim(1, 1, 1));
-    for class in [EnvelopeClass::Message, EnvelopeClass::Presence] {
+    for class in [EnvelopeClass::Message, EnvelopeClass::BestEffort] {
         assert!(a.deliver(id("b"), test_envelope(id("a"), class, "one")).is_ok());
     }
     assert!(a.deliver(id("z"), test_envelope(id("a"), EnvelopeClass::Message, "nobody")).is_err());

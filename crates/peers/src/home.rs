@@ -116,7 +116,7 @@ pub(super) struct PeerState {
 
 impl PeerState {
     /// Whether this is the first violation of its kind by this node since it joined.
-    pub(super) fn is_first(&self, from: NodeId, violation: PeerViolation) -> bool {
+    pub(super) fn mark_violation_logged(&self, from: NodeId, violation: PeerViolation) -> bool {
         self.logged.lock().insert((from, violation))
     }
 
@@ -437,12 +437,18 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
         for _ in 0..3 {
             for violation in PeerViolation::ALL {
-                state.is_first(a, violation);
+                state.mark_violation_logged(a, violation);
             }
         }
         assert_eq!(state.logged.lock().len(), PeerViolation::ALL.len(), "bounded");
-        assert!(!state.is_first(a, PeerViolation::Claim) && state.is_first(b, PeerViolation::Claim));
+        assert!(
+            !state.mark_violation_logged(a, PeerViolation::Claim)
+                && state.mark_violation_logged(b, PeerViolation::Claim)
+        );
         state.forget_node(a);
-        assert!(state.is_first(a, PeerViolation::Claim) && !state.is_first(b, PeerViolation::Claim));
+        assert!(
+            state.mark_violation_logged(a, PeerViolation::Claim)
+                && !state.mark_violation_logged(b, PeerViolation::Claim)
+        );
     }
 }

@@ -252,7 +252,7 @@ impl ClusteredNode<'_> {
         log: impl FnOnce(NodeId),
     ) {
         self.metrics.cluster_violations.add([violation.as_str()], count);
-        if self.state.is_first(from, violation) {
+        if self.state.mark_violation_logged(from, violation) {
             log(from);
         }
     }

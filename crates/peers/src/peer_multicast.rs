@@ -85,7 +85,7 @@ impl ClusteredNode<'_> {
         }
         let stage = LaneStage::BeforeChain(HandedOver::of(&envelope, None));
         let settlement = Arc::new(PendingSettlement::new(self.owned(), from, envelope));
-        let reliable = settlement.envelope.header.class != EnvelopeClass::Presence;
+        let reliable = settlement.envelope.header.class != EnvelopeClass::BestEffort;
         let mut work = RoutingWork::default();
         for (position, recipient) in (0_u16..).zip(&settlement.envelope.recipients) {
             let to = match recipient {
@@ -142,7 +142,7 @@ impl ClusteredNode<'_> {
         let stage = LaneStage::BeforeChain(HandedOver::of(envelope, Some(by)));
         let completion = completion.map(|completion| Box::new(completion.share()) as Box<dyn LaneCompletion>);
         let stanza = LaneStanza { stanza, from: from.clone(), to, stage, completion };
-        let reliable = envelope.header.class != EnvelopeClass::Presence;
+        let reliable = envelope.header.class != EnvelopeClass::BestEffort;
         self.enter_lane_now(StanzaSource::Node, stanza, reliable);
     }
 }

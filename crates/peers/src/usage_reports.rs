@@ -94,7 +94,7 @@ fn send_reports(node: &Arc<Node>, now: Millis) {
         }
         let octets = [&[kind as u8], &octets[..]].concat();
         let own = node.cluster.node();
-        let envelope = Envelope::new(USAGE_REPORT, EnvelopeClass::Presence, own, Vec::new(), octets);
+        let envelope = Envelope::new(USAGE_REPORT, EnvelopeClass::BestEffort, own, Vec::new(), octets);
         node.metrics.cluster_usage_reports.inc([kind.as_str()]);
         for refused in node.cluster.broadcast(envelope).refused {
             tracing::debug!(kind = kind.as_str(), %refused, "a usage report was not sent to a node");

@@ -1,6 +1,7 @@
 //! `throng check`: everything about a configuration that can be validated without serving.
 //!
-//! It writes nothing: no data folder, no database, no certificate. It reports what a start would create instead.
+//! It writes nothing here: no data folder, no database, no certificate. It reports what a start would create instead. In NATS it makes
+//! a bucket of its own, because only a write shows the permissions.
 //!
 //! Not implemented: a check whether a name resolves to this machine.
 //!

@@ -30,7 +30,7 @@ pub(crate) async fn drain(node: &Arc<Node>, drain: &Drain) {
         None => StreamError::new(StreamCondition::SystemShutdown),
     }
     .text("the node is being drained");
-    node.cluster.retire();
+    node.cluster.begin_drain();
     streams::announce_drain(node, reason.clone());
     let mut pace = Pace::new(drain.streams_per_second);
     let moved = offer_sessions(node, &mut pace).await;
@@ -67,7 +67,7 @@ impl Pace {
 fn other_nodes(node: &Node) -> Vec<NodeId> {
     let own = node.cluster.node();
     let members = node.cluster.members().into_iter();
-    members.filter(|member| member.node != own && !member.retires).map(|member| member.node).collect()
+    members.filter(|member| member.node != own && !member.drains).map(|member| member.node).collect()
 }
 
 /// Offers all sessions that can be resumed to the other nodes in turn. Returns how many of them have left.

@@ -142,6 +142,17 @@ pub(super) struct Link {
     spoke_at: Option<Millis>,
 }
 
+/// What an acknowledgement did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AcknowledgeOutcome {
+    /// It covers items that no earlier one covered.
+    Progress,
+    /// An earlier one covered as much.
+    Known,
+    /// It covers items that were never sent.
+    Invalid,
+}
+
 /// Which items of a frame are news.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NewItems {
@@ -274,10 +285,10 @@ impl Link {
             && !self.received.has_unreported()
     }
 
-    /// An acknowledgement from the other node. False if it covers what was never sent.
-    pub(super) fn acknowledge(&mut self, received: u64, has_gap: bool, now: Millis) -> bool {
+    /// An acknowledgement from the other node.
+    pub(super) fn acknowledge(&mut self, received: u64, has_gap: bool, now: Millis) -> AcknowledgeOutcome {
         if received > self.first_sent + self.sent.len() as u64 {
-            return false;
+            return AcknowledgeOutcome::Invalid;
         }
         let mut progress = false;
         while self.first_sent < received
@@ -295,10 +306,12 @@ impl Link {
             self.resend_after = RESEND_MILLIS;
             self.resend_at = (!self.sent.is_empty()).then(|| now.plus(RESEND_MILLIS));
         }
-        if has_gap && self.repeated_at.is_none_or(|at| now.since(at) >= GAP_MILLIS) {
+        // A gap after other items than those that follow now is known, or an old frame arrives again.
+        let is_current = received == self.first_sent;
+        if has_gap && is_current && self.repeated_at.is_none_or(|at| now.since(at) >= GAP_MILLIS) {
             self.repeat(now);
         }
-        true
+        if progress { AcknowledgeOutcome::Progress } else { AcknowledgeOutcome::Known }
     }
 
     /// Sends everything again that is not acknowledged.

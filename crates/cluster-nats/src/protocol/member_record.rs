@@ -36,7 +36,7 @@ pub(crate) struct MemberRecord {
 impl MemberRecord {
     pub(crate) fn new(node: NodeId, epoch: u64) -> MemberRecord {
         MemberRecord {
-            member: Member { node, epoch, version: Envelope::VERSION, retires: false },
+            member: Member { node, epoch, version: Envelope::VERSION, drains: false },
             envelopes: ENVELOPE_VERSIONS,
             frames: FRAME_VERSIONS,
         }
@@ -48,7 +48,7 @@ impl MemberRecord {
             self.member.epoch,
             self.envelopes,
             self.frames,
-            if self.member.retires { " retires=1" } else { "" }
+            if self.member.drains { " retires=1" } else { "" }
         );
         with_code(key, self.member.node, &text)
     }
@@ -70,7 +70,7 @@ impl MemberRecord {
                 node,
                 epoch: field("epoch")?.parse().ok().filter(|epoch| *epoch <= MAX_EPOCH)?,
                 version: envelopes.newest,
-                retires: field("retires") == Some("1"),
+                drains: field("retires") == Some("1"),
             },
             envelopes,
             frames: VersionRange::parse(field("frames")?)?,
@@ -94,8 +94,8 @@ mod tests {
         let record = MemberRecord::new(node, 77);
         let text = record.encode(&key);
         assert_eq!(MemberRecord::decode(&key, "node-1", text.as_bytes()), Some(record));
-        let retiring = MemberRecord { member: Member { retires: true, ..record.member }, ..record };
-        assert_eq!(MemberRecord::decode(&key, "node-1", retiring.encode(&key).as_bytes()), Some(retiring));
+        let draining = MemberRecord { member: Member { drains: true, ..record.member }, ..record };
+        assert_eq!(MemberRecord::decode(&key, "node-1", draining.encode(&key).as_bytes()), Some(draining));
         let later = with_code(&key, node, &text.replace(CODE, " colour=blue code_of_others="));
         assert_eq!(MemberRecord::decode(&key, "node-1", later.as_bytes()), Some(record));
         for (key, node, text) in [

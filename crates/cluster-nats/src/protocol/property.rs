@@ -25,7 +25,7 @@ pub fn check_frame(octets: &[u8]) {
         Core::new(own, key.clone(), DirectoryLimits { total: 1_000, per_node: 1_000, per_address: 16 });
     core.start(2);
     let now = Millis(1);
-    core.see_member(now, &MemberRecord::new(other, 1));
+    let _ = core.see_member(now, &MemberRecord::new(other, 1));
     let mut header = FrameHeader {
         version: FRAME_VERSIONS.newest,
         from: other,

@@ -136,7 +136,7 @@ impl ReceivedEnvelopes {
         if self.outstanding.len() + self.settled.len() >= 2 * MAX_UNSETTLED
             || self.bytes + bytes > MAX_UNSETTLED_BYTES
         {
-            return Err(PeerViolation::Rate);
+            return Err(PeerViolation::TooManyUnsettled);
         }
         self.last = ticket;
         self.bytes += bytes;
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!((received.add(4, 1), received.add(4, 1)), (Ok(()), Err(PeerViolation::Header)));
         let accepted = (5..).take_while(|ticket| received.add(*ticket, 1).is_ok()).count();
         assert_eq!(accepted, 2 * MAX_UNSETTLED - 1);
-        assert_eq!(received.add(u64::MAX, 1), Err(PeerViolation::Rate));
+        assert_eq!(received.add(u64::MAX, 1), Err(PeerViolation::TooManyUnsettled));
     }
 
     #[test]
@@ -290,6 +290,9 @@ mod tests {
         let accepted = (1..).take_while(|ticket| received.add(*ticket, 1 << 20).is_ok()).count();
         assert_eq!(accepted, MAX_UNSETTLED_BYTES >> 20);
         assert!(received.settle(3, HandoverResult::Safe));
-        assert_eq!((received.add(100, 1 << 20), received.add(101, 1)), (Ok(()), Err(PeerViolation::Rate)));
+        assert_eq!(
+            (received.add(100, 1 << 20), received.add(101, 1)),
+            (Ok(()), Err(PeerViolation::TooManyUnsettled))
+        );
     }
 }

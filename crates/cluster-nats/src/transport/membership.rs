@@ -16,13 +16,15 @@ use async_nats::jetstream::stream::StorageType;
 use base::clock::Millis;
 use base::spawn::BoxFuture;
 use bytes::Bytes;
+use cluster::NodeId;
 use futures_core::Stream;
 use tokio::time::timeout;
 
 use super::ANSWER;
 use crate::node::{LeaveProgress, Shared};
+use crate::protocol::entry::MAX_NODES;
 use crate::protocol::member_record::MemberRecord;
-use crate::protocol::state::{FAILURE_MILLIS, MembershipPhase};
+use crate::protocol::state::{FAILURE_MILLIS, MembershipPhase, UnusableMember};
 use crate::settings::{NatsError, NatsSettings};
 
 /// Time between two writes of the record.
@@ -158,7 +160,7 @@ pub(super) async fn keep_record(shared: Arc<Shared>, client: Client) {
             }
             Err(error) => {
                 shared.failed_announcements.fetch_add(1, Ordering::AcqRel);
-                if failures.is_logged(shared.announcements.load(Ordering::Acquire) != 0) {
+                if failures.count_and_should_log(shared.announcements.load(Ordering::Acquire) != 0) {
                     tracing::error!(%error, failures = failures.count, "cannot announce this node in the cluster");
                 }
                 let may_reconnect =
@@ -189,8 +191,8 @@ struct AnnounceFailures {
 }
 
 impl AnnounceFailures {
-    /// Counts another one. Whether it is logged: less and less often.
-    fn is_logged(&mut self, was_announced: bool) -> bool {
+    /// Counts another one. Whether to log it: less and less often.
+    fn count_and_should_log(&mut self, was_announced: bool) -> bool {
         self.count += 1;
         let first = if was_announced { LOGGED_FAILURES } else { 1 };
         self.count.is_multiple_of(first) && (self.count / first).is_power_of_two()
@@ -327,14 +329,10 @@ async fn watch_once(shared: &Shared, client: &Client) {
                 Some(record) => {
                     let was_running = shared.core.phase() == MembershipPhase::Running;
                     let now = shared.clock.now();
-                    if !shared.core.see_member(now, &record)
+                    if let Err(reason) = shared.core.see_member(now, &record)
                         && let Some(left_out) = shared.record_lines.permit(now)
                     {
-                        tracing::error!(
-                            node = %record.member.node,
-                            left_out,
-                            "a node has a version with which this one cannot communicate; upgrade over the versions between them"
-                        );
+                        log_unusable_member(record.member.node, reason, left_out);
                     }
                     if was_running && shared.core.phase() == MembershipPhase::Superseded {
                         tracing::error!(
@@ -350,12 +348,27 @@ async fn watch_once(shared: &Shared, client: &Client) {
                 }
             },
             Operation::Delete | Operation::Purge => {
-                if let Some(node) = cluster::NodeId::new(&entry.key) {
+                if let Some(node) = NodeId::new(&entry.key) {
                     shared.core.forget_record(node);
                 }
             }
         }
         shared.wake.notify_one();
+    }
+}
+
+fn log_unusable_member(node: NodeId, reason: UnusableMember, left_out: u64) {
+    match reason {
+        UnusableMember::NoCommonVersion => tracing::error!(
+            %node,
+            left_out,
+            "a node has a version with which this one cannot communicate; upgrade over the versions between them"
+        ),
+        UnusableMember::TooManyNodes => tracing::error!(
+            %node,
+            left_out,
+            "a node is ignored because the cluster has {MAX_NODES} nodes already; use fewer, larger nodes"
+        ),
     }
 }
 
@@ -367,7 +380,7 @@ mod tests {
     fn failures_are_logged_less_and_less_often() {
         let logged = |was_announced| {
             let mut failures = AnnounceFailures::default();
-            (1..=64_u64).filter(|_| failures.is_logged(was_announced)).collect::<Vec<_>>()
+            (1..=64_u64).filter(|_| failures.count_and_should_log(was_announced)).collect::<Vec<_>>()
         };
         assert_eq!(logged(false), [1, 2, 4, 8, 16, 32, 64]);
         assert_eq!(logged(true), [4, 8, 16, 32, 64]);

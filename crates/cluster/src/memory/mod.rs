@@ -61,7 +61,7 @@ impl Bus {
         let mut net = self.0.lock();
         net.remove_member(node, false);
         net.epoch += 1;
-        let member = Member { node, epoch: net.epoch, version: Envelope::VERSION, retires: false };
+        let member = Member { node, epoch: net.epoch, version: Envelope::VERSION, drains: false };
         let others: Vec<NodeId> = net.nodes.keys().copied().collect();
         let budget = ClaimBudget::new(MAX_PEER_CLAIMS, MAX_CLAIMS_PER_NODE);
         net.nodes.insert(node, MemberState { member, inbox: None, claims: OwnClaims::default(), budget });
@@ -292,10 +292,10 @@ impl Cluster for MemoryNode {
         net.settle((from, self.member.node), ticket, result)
     }
 
-    fn retire(&self) {
+    fn begin_drain(&self) {
         let mut net = self.net.lock();
         if !self.is_stale(&net) {
-            net.retire(self.member.node);
+            net.begin_drain(self.member.node);
         }
     }
 

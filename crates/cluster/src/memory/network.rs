@@ -207,10 +207,10 @@ impl Network {
     }
 
     /// A member owns nothing any more. The others see it at once.
-    pub(super) fn retire(&mut self, node: NodeId) {
+    pub(super) fn begin_drain(&mut self, node: NodeId) {
         let members = self.nodes.values_mut().map(|state| &mut state.member);
         let of_links = self.links.values_mut().flat_map(|link| [&mut link.sender, &mut link.receiver]);
-        members.chain(of_links).filter(|member| member.node == node).for_each(|member| member.retires = true);
+        members.chain(of_links).filter(|member| member.node == node).for_each(|member| member.drains = true);
     }
 
     pub(super) fn remove_member(&mut self, node: NodeId, politely: bool) {

@@ -4,7 +4,7 @@
 //! A lane exists while a stanza of it is being handled. It is bounded in bytes, and so are all lanes together. A source
 //! whose stanza finds a full lane is held back: it waits before it sends its next stanza, or reads the next one from its
 //! stream. Other lanes go on. Stanzas of other nodes are kept by the sender's node until they are settled, which bounds
-//! them; an envelope that is not retained ([`EnvelopeClass::Presence`]) is dropped by a full lane.
+//! them; an envelope that is not retained ([`EnvelopeClass::BestEffort`]) is dropped by a full lane.
 //!
 //! Later stanzas do not wait for the receipts of earlier ones, so that the store writes many at once; a stanza counts for the
 //! bounds until its receipts are settled. Those of other nodes do not count: they could depend on a stanza that must pass the
@@ -262,7 +262,7 @@ impl Node {
     /// Handles an envelope with a stanza after those before it for the same recipient.
     pub fn receive_in_lane(self: &Arc<Self>, key: u64, from: NodeId, envelope: Envelope) {
         let size = envelope.encoded_len().saturating_add(ITEM_OVERHEAD);
-        let presence = envelope.header.class == EnvelopeClass::Presence;
+        let presence = envelope.header.class == EnvelopeClass::BestEffort;
         self.force_into_lane(StanzaSource::Node, key, LaneItem::Envelope(from, envelope), size, !presence);
     }
 

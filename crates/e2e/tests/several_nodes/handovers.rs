@@ -745,7 +745,7 @@ fn random_envelopes_all_end_and_leave_nothing_behind() {
         let mut last = None;
         for _ in 0..60 {
             let kind = EnvelopeKind::from_byte(random.u8(..)).unwrap_or(EnvelopeKind::RunChain);
-            let classes = [EnvelopeClass::Control, EnvelopeClass::Message, EnvelopeClass::Presence];
+            let classes = [EnvelopeClass::Control, EnvelopeClass::Message, EnvelopeClass::BestEffort];
             let class = random.choice(classes).expect("a class");
             let recipients = (0..random.usize(..4)).map(|_| random_recipient(&test, &mut random)).collect();
             let mut bytes = handed_over("1").into_bytes();

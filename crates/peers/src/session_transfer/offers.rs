@@ -65,10 +65,10 @@ impl ClusteredNode<'_> {
         };
         let Some(resource) = jid.as_ref().resource() else { return false };
         let stream = WantedStream { resource: resource.into(), token, h };
-        // A node that retires itself would have to offer it again.
+        // A node that drains itself would have to offer it again.
         let own = self.cluster.node();
-        let retires = self.cluster.members().iter().any(|member| member.node == own && member.retires);
-        if let Some(handler) = self.extensions.get::<OfferedSessionHandler>().filter(|_| !retires) {
+        let drains = self.cluster.members().iter().any(|member| member.node == own && member.drains);
+        if let Some(handler) = self.extensions.get::<OfferedSessionHandler>().filter(|_| !drains) {
             let account = jid.as_ref().bare().to_jid();
             handler.0.take(self.arc(), OfferedSession { account, stream });
         }

@@ -25,7 +25,7 @@ use super::directory::{Directory, DirectoryLimits, OWN_SLOT};
 use super::entry::{MAX_NODES, NodeSlot};
 use super::frame::{FrameError, decode_frame, encode_frame};
 use super::member_record::MemberRecord;
-use super::state::{EndedPeer, MembershipPhase, PollOutput, State, Work};
+use super::state::{EndedPeer, MembershipPhase, PollOutput, State, UnusableMember, Work};
 use super::statistics::Statistics;
 use crate::cluster_key::ClusterKey;
 
@@ -57,7 +57,7 @@ pub(crate) struct CoreStatus {
 
 impl Core {
     pub(crate) fn new(node: NodeId, key: ClusterKey, limits: DirectoryLimits) -> Core {
-        let own = Member { node, epoch: 0, version: Envelope::VERSION, retires: false };
+        let own = Member { node, epoch: 0, version: Envelope::VERSION, drains: false };
         let core = Core {
             node,
             key,
@@ -200,12 +200,12 @@ impl Core {
     }
 
     /// The node owns nothing any more; the others learn it from its record.
-    pub(crate) fn retire(&self) {
-        self.with(State::retire);
+    pub(crate) fn begin_drain(&self) {
+        self.with(State::begin_drain);
     }
 
     /// False if the two nodes have no common version.
-    pub(crate) fn see_member(&self, now: Millis, record: &MemberRecord) -> bool {
+    pub(crate) fn see_member(&self, now: Millis, record: &MemberRecord) -> Result<(), UnusableMember> {
         self.with(|state| state.see_member(now, record))
     }
 

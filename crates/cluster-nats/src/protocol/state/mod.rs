@@ -5,8 +5,9 @@
 //! # Pitfalls
 //!
 //! A node is a member when a frame of it has arrived that names this node's link, not when its record is seen: such a frame
-//! shows that messages arrive in both directions. It stays one while such frames arrive, which it sends every three seconds at least.
-//! A record, or a frame that does not name the link, would keep a node to which no message arrives.
+//! shows that messages arrive in both directions. It stays one while such frames bring news: an item that did not arrive before,
+//! or an acknowledgement of one. Each link has a digest every three seconds, which is an item. A record, or a frame
+//! that does not name the link, would keep a node to which no message arrives; a repeated frame would keep a node that is gone.
 
 pub(super) mod receiving;
 
@@ -35,8 +36,8 @@ pub(crate) const FAILURE_MILLIS: u64 = 10_000;
 const CHANGES_MILLIS: u64 = 5;
 /// Changes in one item.
 const CHANGES_PER_ITEM: usize = 512;
-/// Time between two digests.
-const DIGEST_MILLIS: u64 = 5_000;
+/// Time between two digests, which also show that the node runs: several fit into [`FAILURE_MILLIS`].
+const DIGEST_MILLIS: u64 = 3_000;
 /// Octets of envelopes without a receipt, of all nodes together.
 const MAX_KEPT_BYTES: usize = 64 << 20;
 /// Octets that each node may have in any case.
@@ -70,7 +71,7 @@ struct Peer {
     /// Of frames to it.
     version: u8,
     slot: NodeSlot,
-    /// When a frame arrived that names the link.
+    /// When a frame arrived that names the link and brought news.
     received_at: Millis,
     /// Such a frame has arrived.
     joined: bool,
@@ -88,6 +89,15 @@ pub(crate) enum MembershipPhase {
     Left,
     /// Another process has its name.
     Superseded,
+}
+
+/// Why a node whose record was read cannot be a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnusableMember {
+    /// It reads no version of frames that this node writes, or the reverse.
+    NoCommonVersion,
+    /// This node has [`MAX_NODES`] peers, itself included.
+    TooManyNodes,
 }
 
 /// Why a peer ends.
@@ -185,8 +195,8 @@ impl State {
     }
 
     /// The node is about to leave.
-    pub(super) fn retire(&mut self) {
-        self.own.retires = true;
+    pub(super) fn begin_drain(&mut self) {
+        self.own.drains = true;
         self.view_changed = true;
     }
 
@@ -199,18 +209,18 @@ impl State {
         self.peers.values().filter(|peer| peer.joined).map(|peer| (peer.slot, peer.member))
     }
 
-    /// The record of a node was seen, or seen again. False if the two have no common version.
-    pub(super) fn see_member(&mut self, now: Millis, record: &MemberRecord) -> bool {
+    /// The record of a node was seen, or seen again.
+    pub(super) fn see_member(&mut self, now: Millis, record: &MemberRecord) -> Result<(), UnusableMember> {
         let member = record.member;
         if member.node == self.own.node {
             if member.epoch > self.own.epoch && self.phase == MembershipPhase::Running {
                 self.phase = MembershipPhase::Superseded;
                 self.end_all(PeerEnd::Lost);
             }
-            return true;
+            return Ok(());
         }
         if self.phase != MembershipPhase::Running || self.departed.get(&member.node) == Some(&member.epoch) {
-            return true;
+            return Ok(());
         }
         match self.peers.get_mut(&member.node) {
             // A record does not show that the node is reachable: only its messages do.
@@ -218,23 +228,22 @@ impl State {
                 if !peer.joined {
                     peer.received_at = now;
                 }
-                if member.retires && !peer.member.retires {
-                    peer.member.retires = true;
+                if member.drains && !peer.member.drains {
+                    peer.member.drains = true;
                     self.view_changed = true;
                 }
-                return true;
+                return Ok(());
             }
             // An earlier epoch, read late.
-            Some(peer) if peer.member.epoch > member.epoch => return true,
+            Some(peer) if peer.member.epoch > member.epoch => return Ok(()),
             _ => {}
         }
         self.end(member.node, PeerEnd::Lost);
         let Some(version) = record.common_version() else {
             self.statistics.unreadable_nodes += 1;
-            return false;
+            return Err(UnusableMember::NoCommonVersion);
         };
-        self.add(now, member, version);
-        true
+        self.add(now, member, version)
     }
 
     /// The record of a node was removed.
@@ -242,17 +251,18 @@ impl State {
         self.departed.remove(&node);
     }
 
-    fn add(&mut self, now: Millis, member: Member, version: u8) {
+    fn add(&mut self, now: Millis, member: Member, version: u8) -> Result<(), UnusableMember> {
         let taken = self.peers.values().map(|peer| peer.slot).chain(self.ending.iter().copied());
         let is_free = |slot: &u8| !taken.clone().any(|taken| taken.0 == *slot);
         let slots = u8::try_from(MAX_NODES).unwrap_or(u8::MAX);
         let Some(slot) = (1..slots).find(is_free) else {
             self.statistics.unreadable_nodes += 1;
-            return;
+            return Err(UnusableMember::TooManyNodes);
         };
         let link = Link::new(self.next_link_number(member.node));
         let peer = Peer { member, version, slot: NodeSlot(slot), received_at: now, joined: false, link };
         self.peers.insert(member.node, peer);
+        Ok(())
     }
 
     fn next_link_number(&mut self, node: NodeId) -> u64 {
@@ -301,7 +311,8 @@ impl State {
             return;
         };
         self.end(node, PeerEnd::Lost);
-        self.add(now, member, version);
+        // Its slot may not be free yet; the next record adds it then.
+        let _ = self.add(now, member, version);
     }
 
     /// Queues an envelope. Returns its ticket, and whether the sender must be woken.

@@ -9,7 +9,7 @@ use cluster::{
 use super::{MAX_DEPARTED, MAX_LINK_STEP, MAX_OWN_LINK_STEP, MembershipPhase, PeerEnd, State};
 use crate::protocol::directory::{Applied, Directory, ReplacedPart, SnapshotPart};
 use crate::protocol::frame::{EnvelopeBody, FrameHeader, Item, ItemKind, OutgoingItem, read_envelope};
-use crate::protocol::link::NewItems;
+use crate::protocol::link::{AcknowledgeOutcome, NewItems};
 
 /// A frame whose items are handled one by one, because the lock is released between them.
 pub(in crate::protocol) struct ReceivedFrame {
@@ -36,10 +36,14 @@ impl State {
         }
         let peer = self.peers.get_mut(&header.from)?;
         self.statistics.frames_received += 1;
-        let is_valid = peer.link.acknowledge(header.received, header.has_gap, now);
+        let acknowledged = peer.link.acknowledge(header.received, header.has_gap, now);
         let new = peer.link.receive(header.first, items, length, now);
+        // Whoever may publish in NATS can repeat a frame: that shows nothing of its sender.
+        if acknowledged == AcknowledgeOutcome::Progress || new.count > 0 {
+            peer.received_at = now;
+        }
         let frame = ReceivedFrame { from: header.from, link: peer.link.number, new };
-        if !is_valid {
+        if acknowledged == AcknowledgeOutcome::Invalid {
             self.violation(header.from, PeerViolation::Receipt);
         }
         Some(frame)
@@ -93,8 +97,8 @@ impl State {
             peer.link.acknowledge_by(now);
             return false;
         }
-        peer.received_at = now;
         if !peer.link.is_confirmed() {
+            peer.received_at = now;
             peer.link.confirm(now);
             peer.joined = true;
             self.view_changed = true;

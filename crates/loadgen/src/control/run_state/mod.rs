@@ -1,7 +1,7 @@
 //! State machine of a run, without sockets: reports go in, commands come out.
 //!
 //! ```text
-//! joined ── all Ready ──► Start ── all Draining ──► nothing under way, or the drain's time is up ──► Close ── all Final ──► done
+//! joined ── all Ready ──► Start ── all Draining ──► nothing under way, or nothing arrives ──► Close ── all Final ──► done
 //! ```
 //!
 //! When a worker dies during the run, the others are notified, its users are counted, and the run continues without it.
@@ -26,6 +26,8 @@ use crate::report::model::RunRecord;
 const SILENCE_US: u64 = 30_000_000;
 /// Time that a worker may take after `Stop` or `Close` beyond the plan's own drain, in microseconds.
 const TIMEOUT_US: u64 = 30_000_000;
+/// A drain lasts this many times its configured time at most, if messages keep arriving.
+const MAX_DRAINS: u64 = 24;
 /// Seconds that a worker's count may be ahead of the controller's.
 const AHEAD: u64 = 5;
 
@@ -63,8 +65,13 @@ enum RunPhase {
     Running,
     /// `Stop` was sent; deadline for workers to drain.
     Stopping(u64),
-    /// All workers drain; deadline for `Close`.
-    Draining(u64),
+    /// All workers drain until nothing arrives for the drain's time.
+    Draining {
+        /// Deadline for `Close`; later as long as messages arrive.
+        until: u64,
+        /// The latest deadline.
+        latest: u64,
+    },
     /// Deadline for the last reports.
     Closing(u64),
     Done,
@@ -266,6 +273,11 @@ impl RunState {
         let changes = std::mem::take(&mut snapshot.online);
         let of = |counter: Counter| snapshot.counters.get(counter as usize).copied().unwrap_or(0);
         self.workers[usize::from(worker)].room_copies = of(Counter::RoomCopies) + of(Counter::NodeEvents);
+        if let RunPhase::Draining { until, latest } = &mut self.stage
+            && of(Counter::MessagesDelivered) > 0
+        {
+            *until = (now + self.schedule.drain_us).min(*latest);
+        }
         self.merger.add(worker, snapshot);
         if !changes.is_empty() && !matches!(self.stage, RunPhase::Closing(_)) {
             let others: Vec<u16> = self.live_workers().filter(|w| *w != worker).collect();
@@ -383,14 +395,15 @@ impl RunState {
         if matches!(self.stage, RunPhase::Running | RunPhase::Stopping(_))
             && self.all(|w| matches!(w.at, WorkerPhase::Draining(_) | WorkerPhase::Finished))
         {
-            self.stage = RunPhase::Draining(now + self.schedule.drain_us);
+            let drain = self.schedule.drain_us;
+            self.stage = RunPhase::Draining { until: now + drain, latest: now + MAX_DRAINS * drain };
         }
         if let RunPhase::Stopping(until) = self.stage
             && now >= until
         {
             self.drop_where(|at| at == WorkerPhase::Running, "it did not stop", now);
         }
-        if let RunPhase::Draining(until) = self.stage
+        if let RunPhase::Draining { until, .. } = self.stage
             && (now >= until || self.no_messages_in_flight())
         {
             self.stage = RunPhase::Closing(now + TIMEOUT_US);

@@ -107,6 +107,40 @@ fn the_drain_waits_for_messages_in_flight_up_to_the_configured_time() {
 }
 
 #[test]
+fn the_drain_waits_while_late_messages_arrive_but_not_for_ever() {
+    let delivered = |second, messages| {
+        let mut counters = vec![0; Counter::ALL.len()];
+        counters[Counter::MessagesDelivered as usize] = messages;
+        let gauges = gauges(1, 4);
+        WorkerReport::Snapshot(Box::new(WorkerSnapshot {
+            second,
+            gauges,
+            counters,
+            ..WorkerSnapshot::default()
+        }))
+    };
+    let mut run_state = running(1);
+    run_state.report(0, WorkerReport::Draining, at(1));
+    for second in 2..10 {
+        run_state.report(0, delivered(second, 1), at(u64::from(second) + 1));
+    }
+    run_state.report(0, delivered(10, 0), at(11));
+    run_state.tick(at(14));
+    assert!(run_state.take_commands().is_empty());
+    run_state.tick(at(15));
+    assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Close)]);
+
+    let mut run_state = running(1);
+    run_state.report(0, WorkerReport::Draining, at(1));
+    for second in 2..120 {
+        run_state.report(0, delivered(second, 1), at(u64::from(second) + 1));
+        assert!(run_state.take_commands().is_empty(), "{second}");
+    }
+    run_state.report(0, delivered(120, 1), at(121));
+    assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Close)]);
+}
+
+#[test]
 fn the_drain_waits_until_no_copy_of_a_room_message_arrives() {
     let with_copies = |second, copies| {
         let mut counters = vec![0; Counter::ALL.len()];

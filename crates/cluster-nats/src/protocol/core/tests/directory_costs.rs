@@ -123,7 +123,7 @@ impl Nodes {
         self.members = members;
         let records: Vec<_> = self.nodes.iter().take(members).map(|(core, ..)| core.record()).collect();
         for (core, ..) in self.nodes.iter().take(members) {
-            records.iter().for_each(|record| assert!(core.see_member(self.now, record)));
+            records.iter().for_each(|record| assert!(core.see_member(self.now, record).is_ok()));
         }
         self.settle();
     }

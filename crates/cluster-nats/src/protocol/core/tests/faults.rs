@@ -12,6 +12,7 @@ use super::network::{Faults, SimulatedNetwork, name};
 use crate::protocol::directory::Digest;
 use crate::protocol::entry::NodeSlot;
 use crate::protocol::member_record::MemberRecord;
+use crate::protocol::state::UnusableMember;
 use crate::protocol::version_range::VersionRange;
 
 struct Pair {
@@ -184,14 +185,14 @@ fn a_node_that_restarts_ends_its_former_epoch_at_once() {
 fn another_process_with_the_same_name_ends_this_one() {
     let Pair { network, nodes: [one, two], inboxes: [_, other] } = connected_pair();
     let record = MemberRecord::new(name("b"), 1_000);
-    network.node(name("b")).core.see_member(network.now(), &record);
+    assert!(network.node(name("b")).core.see_member(network.now(), &record).is_ok());
     network.node(name("b")).core.run_calls();
     assert_eq!(left(&other).len(), 1);
     assert_eq!(two.members().len(), 1);
     assert_eq!(two.deliver(name("a"), message("x")).unwrap_err().reason, RefusalReason::UnknownNode);
     // A record of an earlier start is none.
     let record = MemberRecord::new(name("a"), 0);
-    network.node(name("a")).core.see_member(network.now(), &record);
+    assert!(network.node(name("a")).core.see_member(network.now(), &record).is_ok());
     assert_eq!(one.members().len(), 2);
 }
 
@@ -377,7 +378,7 @@ fn a_queue_that_is_full_refuses_and_has_room_after_receipts() {
     assert!((50..100).contains(&room), "{room}");
     let refused = one.deliver(name("b"), envelope.clone()).unwrap_err();
     assert_eq!(refused.envelope, envelope, "it was not prepared to be sent, which takes time");
-    let presence = test_envelope(name("a"), EnvelopeClass::Presence, &"x".repeat(100_000));
+    let presence = test_envelope(name("a"), EnvelopeClass::BestEffort, &"x".repeat(100_000));
     let refused = (0..20).filter(|_| one.deliver(name("b"), presence.clone()).is_err()).count();
     assert!(refused > 5, "presence has a bound of its own");
     network.run(1_000, SimulatedNetwork::is_quiet);
@@ -414,10 +415,11 @@ fn a_cluster_has_a_largest_number_of_nodes_and_refuses_other_versions() {
     let core = &network.node(name("a")).core;
     let mut old = MemberRecord::new(name("old"), 5);
     old.frames = VersionRange::only(0);
-    core.see_member(network.now(), &old);
+    assert_eq!(core.see_member(network.now(), &old), Err(UnusableMember::NoCommonVersion));
     for number in 0..100 {
         let node = NodeId::new(&format!("node-{number}")).unwrap();
-        core.see_member(network.now(), &MemberRecord::new(node, 5));
+        let seen = core.see_member(network.now(), &MemberRecord::new(node, 5));
+        assert_eq!(seen, if number < 63 { Ok(()) } else { Err(UnusableMember::TooManyNodes) });
     }
     assert_eq!(core.status().statistics.unreadable_nodes, 1 + 100 - 63);
     network.run(11_000, |_| false);

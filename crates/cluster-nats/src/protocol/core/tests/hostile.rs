@@ -79,7 +79,7 @@ fn items_that_lie_are_reported_and_do_no_harm() {
     let header = victim.header();
     let epoch = header.from_epoch;
     let presence = {
-        let mut envelope = test_envelope(name("a"), EnvelopeClass::Presence, "");
+        let mut envelope = test_envelope(name("a"), EnvelopeClass::BestEffort, "");
         envelope.header.epoch = epoch;
         let mut body = 9_u64.to_be_bytes().to_vec();
         envelope.encode(&mut body).unwrap();
@@ -264,6 +264,24 @@ fn frames_of_another_link_keep_no_member() {
         victim.network.run(1_000, |_| false);
     }
     assert_eq!(victim.network.node(name("b")).core.members().len(), 1);
+}
+
+#[test]
+fn a_repeated_frame_does_not_keep_a_node_that_is_gone() {
+    let victim = victim();
+    let (network, a, b) = (&victim.network, name("a"), name("b"));
+    let header = victim.header();
+    let frame = encode_frame(
+        &FrameHeader { has_gap: true, ..header },
+        [envelope_item(1, a, header.from_epoch, 1)].iter(),
+    );
+    network.inject(b, frame.clone());
+    network.crash(a);
+    for _ in 0..120 {
+        network.inject(b, frame.clone());
+        network.run(100, |_| false);
+    }
+    assert_eq!(network.node(b).core.members().len(), 1, "repeated frames keep a member that is gone");
 }
 
 #[test]

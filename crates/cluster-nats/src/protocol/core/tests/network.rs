@@ -220,7 +220,7 @@ impl SimulatedNetwork {
                     cuts.contains(&(own, *other)) && cuts.contains(&(*other, own))
                 };
                 if !is_cut {
-                    node.core.see_member(now, record);
+                    let _ = node.core.see_member(now, record);
                 }
             }
         }
@@ -315,8 +315,8 @@ impl Cluster for SimulatedNode {
         self.core.settle(from, ticket, result).is_some()
     }
 
-    fn retire(&self) {
-        self.core.retire();
+    fn begin_drain(&self) {
+        self.core.begin_drain();
         self.announce(self.core.record());
     }
 
