@@ -9,8 +9,8 @@
 //!
 //! # Pitfalls
 //!
-//! A blocklist may be longer than an envelope. Each envelope has the entries that concern its own recipients, and fewer recipients
-//! if these are too many.
+//! The store bounds a blocklist ([`store::blocklists::MAX_BLOCKLIST_BYTES`]), and an envelope its octets. Each envelope has the entries
+//! that concern its own recipients, and fewer recipients if these are too many.
 
 use std::sync::Arc;
 

@@ -143,31 +143,3 @@ fn a_node_that_does_not_read_the_list_delays_the_answer_for_seconds_only() {
     nodes.step();
     assert!(answered());
 }
-
-/// More than an envelope holds.
-#[test]
-fn presence_arrives_although_the_blocklist_is_longer_than_an_envelope() {
-    let (nodes, juliet, romeo, _tybalt) = stage();
-    let users: Vec<String> = (0..750).map(|number| format!("user{number}")).collect();
-    let both = store::Subscription::BOTH | store::Subscription::IN_ROSTER;
-    for user in &users {
-        nodes.node(0).create_user(user);
-        nodes.node(0).add_contact("juliet", user, both);
-    }
-    for part in users.chunks(25) {
-        let items: String =
-            part.iter().map(|user| format!("<item jid='{user}@example.com/{}'/>", "r".repeat(900))).collect();
-        juliet[0]
-            .send(&format!("<iq type='set' id='long'><block xmlns='urn:xmpp:blocking'>{items}</block></iq>"));
-        nodes.settle();
-    }
-    let blocked = juliet[0].session.account.blocked().expect("a blocklist");
-    assert_eq!(blocked.entries().len(), users.len());
-    assert!(blocked.bytes() > cluster::Envelope::MAX_BYTES);
-    presence(&romeo);
-    let phone = online(&nodes, 0, "juliet", "phone");
-    assert_eq!(presence(&romeo), [("juliet@example.com/phone".to_owned(), true)]);
-    phone.close();
-    nodes.settle();
-    assert_eq!(presence(&romeo), [("juliet@example.com/phone".to_owned(), false)]);
-}
