@@ -184,7 +184,10 @@ impl Views<'_> {
                 Some(login) if !login.disabled => {
                     let blocked = store::blocklists::decode(&login.blocklist)?;
                     self.replace_roster_view(account, &login.roster, login.roster_version);
-                    return self.set_blocklist(account, Some(blocked), before).await;
+                    let former = account.blocked();
+                    self.set_blocklist(account, Some(blocked), before).await?;
+                    self.exchange_presence_after_block(account, former).await;
+                    return Ok(());
                 }
                 Some(_) => break,
                 // The password was changed between the two.

@@ -4,7 +4,8 @@
 //! queried, and a message to an absent user must not cost a query each time; so results are cached, within
 //! [`MAX_ENTRIES`] and [`MAX_BYTES`].
 //!
-//! Other nodes reload a list that was changed here (crate `peers`).
+//! Other nodes reload a list that was changed here (crate `peers`); a change is complete when those with sessions of the account have
+//! done so.
 //!
 //! # Pitfalls
 //!
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use base::lock::LeafMutex;
-use cluster::{AddressHasher, InvalidationSubject};
+use cluster::AddressHasher;
 use jid::{Jid, JidRef};
 use store::{BlocklistOutcome, StoreError, Unblock};
 use throng_core::Blocklist;
@@ -132,14 +133,19 @@ impl Views<'_> {
         // Before the account is looked up: a login that read the old list is either found here or sees the
         // changed epoch.
         self.advance_roster_epoch(owner.as_ref());
-        self.invalidate_elsewhere(owner.as_ref(), InvalidationSubject::Blocklist);
-        let Some(account) = self.routing_table.find(owner.as_ref()) else { return Ok(outcome) };
-        // Concurrent changes may be answered in either order. A caller that was not alone reads the result from
-        // the store.
-        let list = (seen == before.wrapping_add(1)).then(|| change.list.clone());
-        if let Err(error) = self.set_blocklist(&account, list, seen).await {
-            tracing::warn!(account = %owner, %error, "cannot read a blocklist again after concurrent changes");
-            set_if_unchanged(&account, &change.list, changes, None);
+        let read_elsewhere = self.peers().map(|peers| peers.announce_blocklist(self, owner.as_ref()));
+        if let Some(account) = self.routing_table.find(owner.as_ref()) {
+            // Concurrent changes may be answered in either order. A caller that was not alone reads the result from
+            // the store.
+            let list = (seen == before.wrapping_add(1)).then(|| change.list.clone());
+            if let Err(error) = self.set_blocklist(&account, list, seen).await {
+                tracing::warn!(account = %owner, %error, "cannot read a blocklist again after concurrent changes");
+                set_if_unchanged(&account, &change.list, changes, None);
+            }
+        }
+        // The user expects that nothing arrives any more when the request is answered (section 3.3).
+        if let Some(read_elsewhere) = read_elsewhere {
+            read_elsewhere.await;
         }
         Ok(outcome)
     }
@@ -175,8 +181,17 @@ impl Views<'_> {
             self.end_sessions(account.jid.as_ref(), &ServerError::from(error).stream());
             return;
         }
-        let lists = (before, account.blocked());
+        self.exchange_presence_after_block(account, before).await;
+    }
+
+    /// Contacts that another node has blocked or unblocked receive presence of the sessions here, or none any more.
+    pub(crate) async fn exchange_presence_after_block(
+        &self,
+        account: &Arc<Account>,
+        before: Option<Arc<Blocklist>>,
+    ) {
         if let Some(peers) = self.peers() {
+            let lists = (before, account.blocked());
             peers.exchange_presence_after_block(self, account, lists, true).await;
         }
     }

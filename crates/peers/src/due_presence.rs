@@ -1,21 +1,23 @@
-//! What other nodes must be sent as soon as there is room: presence, probes, session reports and changes of accounts that
+//! What other nodes must be sent as soon as there is room: presence, probes, session reports, pushes and changes of accounts that
 //! did not fit into their queues, and that they have missed notices.
 //!
 //! The state of an account is due, not a sequence of stanzas, so an account is due at most once for each node. What is due
 //! for a node is bounded in number and octets. Beyond these bounds it is discarded: the node is notified that it has missed
 //! something, and both nodes exchange everything again (`presence_resync.rs`). Until that node is notified, nothing else
-//! has to be remembered for it.
+//! has to be remembered for it. Pushes have a bound of their own (`due_pushes.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use base::lock::LeafMutex;
-use cluster::{EnvelopeKind, NodeId};
+use cluster::{Envelope, EnvelopeKind, NodeId};
 use jid::Jid;
 use store::AddressId;
 use throng_core::account::Account;
 use throng_core::session::Session;
+
+use super::due_pushes::DuePushes;
 
 /// Maximum number of items that are due for one node.
 const MAX_ITEMS: usize = 65_536;
@@ -30,6 +32,8 @@ pub(super) enum DueItem {
     Resync,
     /// An account changed in the store.
     Change(Jid, EnvelopeKind),
+    /// A push with its number. It stays due until it is removed.
+    Push(u64, Envelope),
     /// It has missed notices of features.
     Notices,
     /// The sessions of an account.
@@ -88,6 +92,7 @@ impl DueItems {
     fn add(&mut self, item: DueItem) -> Result<(), DueItem> {
         let (known, octets) = match &item {
             DueItem::Resync => return Err(item),
+            DueItem::Push(..) => return Ok(()),
             DueItem::Change(account, _) => (self.changes.contains_key(account), octets_of_address(account)),
             DueItem::Notices => (self.notices, 0),
             DueItem::Report(account) => (self.reports.contains(account), octets_of_address(account)),
@@ -103,7 +108,7 @@ impl DueItems {
             self.octets += octets;
         }
         match item {
-            DueItem::Resync => {}
+            DueItem::Resync | DueItem::Push(..) => {}
             DueItem::Change(account, kind) => {
                 // An account has few kinds of changes.
                 let kinds = self.changes.entry(account).or_default();
@@ -122,19 +127,19 @@ impl DueItems {
         Ok(())
     }
 
-    /// Changes of accounts first, because sessions may have to end.
-    fn next(&mut self) -> Option<DueItem> {
-        if let Some(mut changes) = self.changes.first_entry() {
-            let kind = changes.get_mut().pop();
-            let account = changes.key().clone();
-            if changes.get().is_empty() {
-                changes.remove();
-                self.octets -= octets_of_address(&account);
-            }
-            if let Some(kind) = kind {
-                return Some(DueItem::Change(account, kind));
-            }
+    /// Changes of accounts are first, because sessions may have to end.
+    fn next_change(&mut self) -> Option<DueItem> {
+        let mut changes = self.changes.first_entry()?;
+        let kind = changes.get_mut().pop();
+        let account = changes.key().clone();
+        if changes.get().is_empty() {
+            changes.remove();
+            self.octets -= octets_of_address(&account);
         }
+        kind.map(|kind| DueItem::Change(account, kind))
+    }
+
+    fn next(&mut self) -> Option<DueItem> {
         if std::mem::take(&mut self.notices) {
             return Some(DueItem::Notices);
         }
@@ -155,6 +160,7 @@ impl DueItems {
 #[derive(Default)]
 struct DueForNode {
     items: DueItems,
+    pushes: DuePushes,
     /// The node must be notified that it has missed something. Then there are no items.
     resync: bool,
     running: bool,
@@ -163,8 +169,19 @@ struct DueForNode {
 }
 
 impl DueForNode {
+    fn next(&mut self) -> Option<DueItem> {
+        if std::mem::take(&mut self.resync) {
+            return Some(DueItem::Resync);
+        }
+        let push = || self.pushes.first().map(|(number, push)| DueItem::Push(number, push));
+        self.items.next_change().or_else(push).or_else(|| self.items.next())
+    }
+
     /// Adds an item. Returns what must be dropped after the lock is released, if it does not fit.
     fn add(&mut self, item: DueItem) -> Option<(DueItem, DueItems)> {
+        if matches!(item, DueItem::Push(..)) {
+            return None;
+        }
         if self.resync {
             return Some((item, DueItems::default()));
         }
@@ -246,6 +263,23 @@ impl DuePresence {
         self.add(node, DueItem::Change(account, kind))
     }
 
+    /// Adds a push. Returns how many older ones were discarded.
+    pub(super) fn add_push(&self, node: NodeId, push: Envelope) -> usize {
+        self.0.lock().nodes.entry(node).or_default().pushes.add(push)
+    }
+
+    /// Whether pushes are due for a node, so that later ones must follow them.
+    pub(super) fn has_pushes(&self, node: NodeId) -> bool {
+        self.0.lock().nodes.get(&node).is_some_and(|due| !due.pushes.is_empty())
+    }
+
+    /// The queue has a push, or will never accept it.
+    pub(super) fn remove_push(&self, node: NodeId, number: u64) {
+        if let Some(due) = self.0.lock().nodes.get_mut(&node) {
+            due.pushes.remove(number);
+        }
+    }
+
     /// The nodes for which something is due.
     pub(super) fn nodes(&self) -> Vec<NodeId> {
         self.0.lock().nodes.keys().copied().collect()
@@ -270,7 +304,7 @@ impl DuePresence {
         let mut state = self.0.lock();
         let due = state.nodes.get_mut(&node)?;
         due.again = false;
-        let next = if std::mem::take(&mut due.resync) { Some(DueItem::Resync) } else { due.items.next() };
+        let next = due.next();
         if next.is_none() {
             state.nodes.remove(&node);
         }

@@ -63,6 +63,9 @@ pub(crate) const SERVICE_STANZA: EnvelopeKind = EnvelopeKind::Engine(23);
 /// The sender has freed a slice of items that the receiver must own.
 pub(crate) const SLICE_FREED: EnvelopeKind = EnvelopeKind::Engine(25);
 
+/// A probe of an entity to which sessions on the receiver may have sent directed presence.
+pub(crate) const DIRECTED_PROBE: EnvelopeKind = EnvelopeKind::Engine(29);
+
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
     match kind {
@@ -94,6 +97,7 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         FORWARDED_REQUEST_END => "end of a forwarded request",
         SERVICE_STANZA => "service stanza",
         SLICE_FREED => "slice freed",
+        DIRECTED_PROBE => "directed probe",
         other => other.as_str(),
     }
 }
@@ -132,9 +136,12 @@ mod tests {
             SESSION_OFFER,
             MESSAGES_TAKEN,
             CLIENT_REPLACED,
+            DIRECTED_PROBE,
         ];
-        let numbers =
-            [0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28];
+        let numbers = [
+            0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28,
+            29,
+        ];
         assert_eq!(kinds, numbers.map(EnvelopeKind::Engine));
     }
 
@@ -169,6 +176,7 @@ mod tests {
             FORWARDED_REQUEST_END,
             SERVICE_STANZA,
             SLICE_FREED,
+            DIRECTED_PROBE,
         ];
         assert_eq!(
             kinds.iter().filter_map(|kind| kind.to_byte()).collect::<std::collections::HashSet<_>>().len(),

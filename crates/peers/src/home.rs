@@ -37,7 +37,9 @@ use throng_core::router::peer_routing::{address_number, envelope_class};
 use throng_core::router::{HandedOver, HomeDecision, RoutingWork, StanzaOrigin};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
 
+use super::blocklist_changes::AnnouncedBlocklists;
 use super::delivered_messages::DeliveredMessages;
+use super::directed_presence::DirectedFromPeers;
 use super::due_presence::DuePresence;
 use super::forwarded_requests::{ForwardedRequests, InboundRequests};
 use super::handovers::{Handovers, ReturnedHandover};
@@ -91,6 +93,10 @@ pub(super) struct PeerState {
     pub(super) ended_subscriptions: EndedSubscriptions,
     /// Contacts on lost nodes that subscribers still see.
     pub(super) contacts_to_withdraw: ContactsToWithdraw,
+    /// Changes of blocklists that other nodes have not read.
+    pub(super) announced_blocklists: AnnouncedBlocklists,
+    /// Entities here to which sessions on other nodes have sent presence.
+    pub(super) directed: DirectedFromPeers,
     /// Accounts that are being read because another node changed them.
     pub(super) reads: AccountReads,
     /// Recipients of messages that were stored here.

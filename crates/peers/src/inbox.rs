@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use base::spawn::BoxFuture;
 use cluster::{
-    Claim, Envelope, EnvelopeKind, HandoverResult, Inbox, Member, MembershipChange, NodeId, PeerViolation,
-    Recipient, Ticket,
+    Claim, Envelope, EnvelopeKind, HandoverResult, Inbox, InvalidationSubject, Member, MembershipChange,
+    NodeId, PeerViolation, Recipient, Ticket,
 };
 use throng_core::Node;
 use throng_core::SharedStanza;
@@ -23,10 +23,11 @@ use super::home::read_stanza;
 use super::message_copies;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{
-    CLIENT_REPLACED, COPY, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_REQUEST_END, FORWARDED_RESPONSE,
-    MESSAGE_STORED, MESSAGES_TAKEN, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE,
-    PRESENCE_REQUEST, PROBE, PROBE_ANSWER, PUSH, RESYNC, SERVICE_STANZA, SESSION_OFFER, SESSION_REFUSAL,
-    SESSION_REQUEST, SESSION_STATE, SESSION_TAIL, SESSION_TAKEN, SLICE_FREED, USAGE_REPORT,
+    CLIENT_REPLACED, COPY, DIRECTED_PROBE, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_REQUEST_END,
+    FORWARDED_RESPONSE, MESSAGE_STORED, MESSAGES_TAKEN, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE,
+    NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER, PUSH, RESYNC, SERVICE_STANZA,
+    SESSION_OFFER, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE, SESSION_TAIL, SESSION_TAKEN, SLICE_FREED,
+    USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ impl ClusteredNode<'_> {
         }
         let kind = envelope.header.kind;
         let names = stanza.recipient();
+        self.note_directed_presence(from, &stanza, sender.as_ref(), names.as_ref());
         let mut work = RoutingWork::of(StanzaOrigin::Peer);
         // The home answers for what is a copy.
         work.tracks_delivery = envelope.header.tracks_delivery && kind != COPY;
@@ -164,7 +166,12 @@ impl ClusteredNode<'_> {
         // These have one recipient: each would keep a copy of the bytes.
         let single = matches!(
             envelope.header.kind,
-            EnvelopeKind::SessionReport | PUSH | PRESENCE_REQUEST | MESSAGES_TAKEN | CLIENT_REPLACED
+            EnvelopeKind::SessionReport
+                | PUSH
+                | PRESENCE_REQUEST
+                | MESSAGES_TAKEN
+                | CLIENT_REPLACED
+                | DIRECTED_PROBE
         );
         if single && envelope.recipients.len() != 1 {
             return false;
@@ -206,6 +213,7 @@ impl ClusteredNode<'_> {
             CLIENT_REPLACED => recipients().all(|account| self.on_client_replaced(&account, &envelope.bytes)),
             PROBE => self.on_probe(from, envelope),
             PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
+            DIRECTED_PROBE => self.on_directed_probe(envelope),
             NODE_QUERY => self.on_node_query(from, &envelope.bytes),
             NODE_QUERY_ANSWER => self.on_node_query_answer(from, &envelope.bytes),
             FORWARDED_REQUEST => self.on_forwarded_request(from, &envelope.bytes),
@@ -253,7 +261,7 @@ impl ClusteredNode<'_> {
     }
 }
 
-fn recipient_hash(node: &Node, recipient: &Recipient) -> u64 {
+pub(super) fn recipient_hash(node: &Node, recipient: &Recipient) -> u64 {
     match recipient {
         Recipient::Address(jid) => node.routing_table.hash(jid.as_ref()),
         Recipient::Account(reference) | Recipient::Session(reference, _) => reference.hash,
@@ -280,6 +288,9 @@ impl Inbox for ClusterInbox {
                 node.receive_in_lane(key, from, envelope);
             }
             MULTICAST => node.receive_multicast(from, envelope),
+            EnvelopeKind::Invalidation(InvalidationSubject::Blocklist) => {
+                node.on_blocklist_change(from, envelope);
+            }
             SERVICE_STANZA => node.receive_service_stanza(from, &envelope),
             SESSION_STATE => node.on_session_state(from, envelope),
             SESSION_TAIL => node.on_session_tail(from, envelope),
@@ -290,6 +301,7 @@ impl Inbox for ClusterInbox {
             | PRESENCE_REQUEST
             | PROBE
             | PROBE_ANSWER
+            | DIRECTED_PROBE
             | NODE_QUERY
             | NODE_QUERY_ANSWER
             | NOTICE

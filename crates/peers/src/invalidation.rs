@@ -19,8 +19,8 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use base::lock::LeafMutex;
 use cluster::{
-    Envelope, EnvelopeClass, EnvelopeKind, InvalidationSubject, NodeId, Recipient, RefusalReason,
-    RefusedEnvelope,
+    Envelope, EnvelopeClass, EnvelopeKind, HandoverResult, InvalidationSubject, NodeId, PeerViolation,
+    Recipient, RefusalReason, RefusedEnvelope,
 };
 use hashbrown::HashMap;
 use jid::{Jid, JidRef};
@@ -29,43 +29,62 @@ use throng_core::router::LifecycleEvent;
 use throng_core::session::flags;
 
 use super::home::PeerState;
+use super::inbox::settle;
 use crate::ClusteredNode;
 
-/// Accounts that are being read because another node changed them, and whether one changed again since its read began. So one
-/// read of an account runs at a time, however many changes a node reports.
+/// Accounts that are being read because another node changed them. So one read of an account runs at a time, however many changes a
+/// node reports.
 #[derive(Default)]
-pub(super) struct AccountReads(LeafMutex<HashMap<(Jid, InvalidationSubject), bool>>);
+pub(super) struct AccountReads(LeafMutex<HashMap<(Jid, InvalidationSubject), ChangesDuringRead>>);
+
+/// What was reported since the read of an account began.
+#[derive(Default)]
+struct ChangesDuringRead {
+    /// It changed again.
+    again: bool,
+    /// Reports that are settled after the next read.
+    reports: Vec<(NodeId, Envelope)>,
+}
 
 /// The only read of an account for a subject; dropping it permits another one.
 struct AccountRead {
     state: Arc<PeerState>,
     key: (Jid, InvalidationSubject),
+    /// Reports that are settled after it.
+    reports: Vec<(NodeId, Envelope)>,
     ended: bool,
 }
 
 impl AccountRead {
-    /// `None` if one is running: it is repeated.
-    fn begin(state: &Arc<PeerState>, jid: Jid, subject: InvalidationSubject) -> Option<AccountRead> {
+    /// `None` if one is running: it is repeated. A report is settled after the read that covers it.
+    fn begin(
+        state: &Arc<PeerState>,
+        jid: Jid,
+        subject: InvalidationSubject,
+        report: Option<(NodeId, Envelope)>,
+    ) -> Option<AccountRead> {
         let key = (jid, subject);
         let mut reads = state.reads.0.lock();
-        if let Some(again) = reads.get_mut(&key) {
-            *again = true;
+        if let Some(changes) = reads.get_mut(&key) {
+            changes.again = true;
+            changes.reports.extend(report);
             return None;
         }
-        reads.insert(key.clone(), false);
+        reads.insert(key.clone(), ChangesDuringRead::default());
         drop(reads);
-        Some(AccountRead { state: state.clone(), key, ended: false })
+        Some(AccountRead { state: state.clone(), key, reports: report.into_iter().collect(), ended: false })
     }
 
     /// A read is over. Whether the account must be read again.
     fn repeats(&mut self) -> bool {
         let mut reads = self.state.reads.0.lock();
-        let repeats = reads.get_mut(&self.key).is_some_and(std::mem::take);
-        if !repeats {
+        let changes = reads.get_mut(&self.key).map(std::mem::take).unwrap_or_default();
+        self.reports.extend(changes.reports);
+        if !changes.again {
             reads.remove(&self.key);
             self.ended = true;
         }
-        repeats
+        changes.again
     }
 }
 
@@ -116,12 +135,32 @@ impl ClusteredNode<'_> {
         self.cluster.deliver(node, envelope).map(drop).map_err(|refused| refused.reason)
     }
 
+    /// Another node has changed a blocklist. The report is settled when the list of a connected account was read: the user is not
+    /// answered before.
+    pub(super) fn on_blocklist_change(&self, from: NodeId, envelope: Envelope) {
+        let account = match &envelope.recipients[..] {
+            [Recipient::Address(owner)] => Some(owner.clone()),
+            _ => None,
+        };
+        let Some(owner) = account else {
+            self.note_violation(from, PeerViolation::Payload);
+            return settle(self, from, &envelope, HandoverResult::Safe);
+        };
+        self.read_blocklist(owner.as_ref(), Some((from, envelope)));
+    }
+
+    fn read_blocklist(&self, owner: JidRef<'_>, report: Option<(NodeId, Envelope)>) {
+        self.account_views().forget_blocklist(owner);
+        self.advance_roster_epoch(owner);
+        self.read_account(owner, InvalidationSubject::Blocklist, report);
+    }
+
     /// Another node has changed an account in the store.
     pub(super) fn on_invalidation(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
         match subject {
             InvalidationSubject::SubscriptionRequest => {
                 self.advance_roster_epoch(jid);
-                self.read_account(jid, subject);
+                self.read_account(jid, subject, None);
             }
             InvalidationSubject::Roster => {
                 self.advance_roster_epoch(jid);
@@ -131,15 +170,11 @@ impl ClusteredNode<'_> {
                     self.account_views().reload_roster(self, account);
                 }
             }
-            InvalidationSubject::Blocklist => {
-                self.account_views().forget_blocklist(jid);
-                self.advance_roster_epoch(jid);
-                self.read_account(jid, subject);
-            }
+            InvalidationSubject::Blocklist => self.read_blocklist(jid, None),
             // It may be enabled again when this arrives.
             InvalidationSubject::Disabled => {
                 self.advance_roster_epoch(jid);
-                self.read_account(jid, subject);
+                self.read_account(jid, subject, None);
             }
             InvalidationSubject::Deleted => {
                 self.end_sessions_here(jid, "the account was removed");
@@ -160,10 +195,23 @@ impl ClusteredNode<'_> {
         }
     }
 
-    /// Reads a connected account again, or its blocklist. Its sessions end if it is disabled or cannot be read.
-    fn read_account(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
-        let Some(account) = self.routing_table.find(jid) else { return };
-        let Some(mut read) = AccountRead::begin(self.state, account.jid.clone(), subject) else { return };
+    /// Reads a connected account again, or its blocklist, and settles the report then. Its sessions end if it is disabled or cannot
+    /// be read.
+    fn read_account(
+        &self,
+        jid: JidRef<'_>,
+        subject: InvalidationSubject,
+        report: Option<(NodeId, Envelope)>,
+    ) {
+        let Some(account) = self.routing_table.find(jid) else {
+            if let Some((from, report)) = report {
+                settle(self, from, &report, HandoverResult::Safe);
+            }
+            return;
+        };
+        let Some(mut read) = AccountRead::begin(self.state, account.jid.clone(), subject, report) else {
+            return;
+        };
         let node = self.owned();
         let task = async move {
             let node = node.view();
@@ -178,6 +226,9 @@ impl ClusteredNode<'_> {
                     } else if subject == InvalidationSubject::SubscriptionRequest {
                         node.show_requests_again(&account);
                     }
+                }
+                for (from, report) in read.reports.drain(..) {
+                    settle(&node, from, &report, HandoverResult::Safe);
                 }
                 if !read.repeats() {
                     return;
@@ -195,7 +246,7 @@ mod tests {
     #[test]
     fn one_read_of_an_account_runs_at_a_time_and_covers_later_changes() {
         let (state, juliet) = (Arc::<PeerState>::default(), Jid::parse("juliet@example.com").unwrap());
-        let begin = |subject| AccountRead::begin(&state, juliet.clone(), subject);
+        let begin = |subject| AccountRead::begin(&state, juliet.clone(), subject, None);
         let mut read = begin(InvalidationSubject::Disabled).expect("the first");
         assert!((0..100).all(|_| begin(InvalidationSubject::Disabled).is_none()));
         assert!(begin(InvalidationSubject::Blocklist).is_some(), "another subject");
@@ -203,5 +254,29 @@ mod tests {
         drop(read);
         drop(begin(InvalidationSubject::Disabled).expect("the next"));
         assert!(state.reads.0.lock().is_empty(), "also if a read does not end");
+    }
+
+    #[test]
+    fn a_report_is_settled_after_the_read_that_covers_it() {
+        let (state, juliet) = (Arc::<PeerState>::default(), Jid::parse("juliet@example.com").unwrap());
+        let node = NodeId::new("a").unwrap();
+        let kind = EnvelopeKind::Invalidation(InvalidationSubject::Blocklist);
+        let report = |sequence| {
+            let mut report = Envelope::new(kind, EnvelopeClass::Control, node, Vec::new(), Vec::new());
+            report.header.sequence = sequence;
+            Some((node, report))
+        };
+        let begin = |sequence| {
+            AccountRead::begin(&state, juliet.clone(), InvalidationSubject::Blocklist, report(sequence))
+        };
+        let mut read = begin(1).expect("the first");
+        assert!(begin(2).is_none() && begin(3).is_none());
+        let settled = |read: &mut AccountRead| -> Vec<u64> {
+            read.reports.drain(..).map(|(_, report)| report.header.sequence).collect()
+        };
+        assert_eq!(settled(&mut read), [1]);
+        assert!(read.repeats());
+        assert_eq!(settled(&mut read), [2, 3]);
+        assert!(!read.repeats());
     }
 }

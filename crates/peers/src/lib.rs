@@ -8,25 +8,27 @@
 //! * `inbox`: envelopes from other nodes.
 //! * `home`: stanzas to the home of an account, to further nodes, and back; `handovers`: their receipts and their order.
 //! * `peer_sessions`: reports of the sessions of an account that is connected to several nodes.
-//! * `peer_presence`, `presence_of_account`, `peer_push`, `peer_multicast`: what goes to several sessions.
+//! * `peer_presence`, `presence_change`, `presence_of_account`, `peer_push`, `peer_multicast`: what goes to several sessions.
 //! * `message_copies`: messages that sessions on several nodes have; `delivered_messages`: those that clients have taken.
-//! * `due_presence`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
+//! * `directed_presence`: probes of entities to which sessions on other nodes have sent directed presence.
+//! * `due_presence`, `due_pushes`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
 //!   that are gone.
 //! * `session_transfer`: sessions that move to the node where their client resumes the stream.
 //! * `service_stanzas`: stanzas for an item of a service, such as a room, to the node that owns it; `slices`: which node that is.
 //! * `forwarded_requests`: requests of clients (BOSH) that the node of their session answers.
 //! * `stored_messages`: which node delivers what the store has.
-//! * `invalidation`: changes of accounts; `node_queries`: questions of administration to other nodes; `notices`: messages of features;
+//! * `invalidation`, `blocklist_changes`: changes of accounts; `node_queries`: questions of administration to other nodes; `notices`: messages of features;
 //!   `usage_reports`: what clients have used up of limits.
 //!
 //! RFC 6121, sections 4 and 8, for accounts with sessions on several nodes. Tests build nodes over the memory bus (`testkit`).
-//!
-//! Not implemented: sending pushes again that did not fit into the queue of a node.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
+mod blocklist_changes;
 mod delivered_messages;
+mod directed_presence;
 mod due_presence;
+mod due_pushes;
 mod envelope_kinds;
 pub mod forwarded_requests;
 mod handovers;
@@ -41,6 +43,7 @@ mod peer_multicast;
 mod peer_presence;
 mod peer_push;
 mod peer_sessions;
+mod presence_change;
 mod presence_of_account;
 mod presence_resync;
 mod routing;

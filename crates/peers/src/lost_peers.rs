@@ -146,6 +146,10 @@ impl ClusteredNode<'_> {
     /// A node with these claims has left.
     pub(super) fn on_peer_left(&self, node: NodeId, is_orderly: bool, claims: &[Claim]) {
         self.state.forget_node(node);
+        let directed = self.state.directed.take_of(node);
+        if !is_orderly {
+            self.withdraw_directed_presence(directed);
+        }
         self.state.forwarded.forget_node(node, is_orderly, self.seconds());
         let shared = self.forget_sessions_of(node, claims);
         let mut lost: Vec<(u64, AddressId)> = claims
@@ -335,16 +339,8 @@ impl ClusteredNode<'_> {
             }
             self.send_to_available(account, &stanza);
             // What is left of its resources.
-            let sees = |other: &&Arc<Account>| {
-                other.subscription(account).contains(Subscription::FROM)
-                    && !other.blocks(account.jid.as_ref())
-            };
-            if let Some(other) = here.as_ref().filter(sees) {
-                for session in other.sessions() {
-                    if let Some(presence) = session.with(|state| state.presence.clone()) {
-                        self.send_to_available(account, &presence);
-                    }
-                }
+            if here.is_some() {
+                self.send_presence_of_contact_here(account, jid);
             }
             for session in account.sessions().iter().filter(|session| session.is_available()) {
                 self.probe_contacts(session, &[contact]);

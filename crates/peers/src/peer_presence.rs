@@ -3,29 +3,25 @@
 //!
 //! Contacts are recipients by number: the sender has the numbers from its roster, and needs no address. The receiver has
 //! the addresses, so it applies blocklists and the contact's roster. Presence that arrives before the approval of a
-//! subscription is not shown: the sessions of the subscriber fetch it when their roster has the approval.
+//! subscription is not shown: the sessions of the subscriber fetch it when their roster has the approval. `presence_change.rs`
+//! has the format of a change.
 //!
 //! ```text
-//! change   2 number of entries of the sender's blocklist that may cover a recipient, each 2 + n; 4 number of the sender's
-//!          account; then the presence. The highest bit of the number of entries: the sender's node did not locate the
-//!          recipients on this node
 //! probe    2 + n full address of the session that became available, 4 number of its account
 //! answer   2 + n resource that the answer is for; then for each presence 4 number of the account, 4 + n
 //! ```
 //!
-//! All three are retained until the other node has handled them. What its queue refuses becomes due
+//! All are retained until the other node has handled them. What its queue refuses becomes due
 //! (`due_presence.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::{AddressReference, Envelope, EnvelopeClass, EnvelopeKind, NodeId, Recipient, RefusalReason};
-use jid::{Jid, JidRef};
+use jid::JidRef;
 use stanza::{PresenceType, StanzaKind};
 use store::{AddressId, Subscription};
 use throng_core::account::{Account, Contact};
-use throng_core::blocklist::Blocklist;
-use throng_core::domains::Domain;
 use throng_core::router::RoutingWork;
 use throng_core::router::peer_routing::address_number;
 use throng_core::session::{QueuedStanza, Session, ToRewrite};
@@ -33,88 +29,19 @@ use throng_core::shared_stanza::SharedStanza;
 
 use crate::ClusteredNode;
 use crate::envelope_kinds::{PRESENCE, PROBE, PROBE_ANSWER};
+use crate::presence_change::{
+    OutgoingChange, PresenceChange, decode_change, is_presence_of_session, read_id, read_text, write_text,
+};
 
 /// Octets after which an answer continues in a further envelope.
 const ANSWER_BYTES: usize = 128 << 10;
 
-/// Bit of the first octet of a change.
-const UNLOCATED: u8 = 0x80;
-/// Maximum number of entries of a blocklist in a change.
-const MAX_ENTRIES: u16 = 0x7fff;
-
 type Grouped = BTreeMap<NodeId, Vec<Recipient>>;
-
-fn write_text(out: &mut Vec<u8>, text: &str) {
-    // Addresses and their parts are shorter than 64 kB.
-    let length = u16::try_from(text.len()).unwrap_or_default();
-    out.extend(length.to_be_bytes());
-    out.extend(&text.as_bytes()[..length.into()]);
-}
-
-fn read_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
-    let (length, after) = rest.split_first_chunk()?;
-    let (text, after) = after.split_at_checked(u16::from_be_bytes(*length).into())?;
-    *rest = after;
-    std::str::from_utf8(text).ok()
-}
-
-fn read_id(rest: &mut &[u8]) -> Option<AddressId> {
-    let (octets, after) = rest.split_first_chunk()?;
-    *rest = after;
-    AddressId::new(u32::from_be_bytes(*octets))
-}
-
-pub(super) fn encode_change(entries: &[&Jid], sender: AddressId, stanza: &SharedStanza) -> Vec<u8> {
-    let entries = &entries[..entries.len().min(MAX_ENTRIES.into())];
-    let mut out = Vec::with_capacity(stanza.bytes().len() + 6);
-    out.extend(u16::try_from(entries.len()).unwrap_or(MAX_ENTRIES).to_be_bytes());
-    entries.iter().for_each(|entry| write_text(&mut out, entry.as_str()));
-    out.extend(sender.get().to_be_bytes());
-    out.extend(stanza.bytes());
-    out
-}
-
-/// The recipients of a change are not in the directory of the sender's node, which sends it to all nodes.
-fn mark_unlocated(mut change: Vec<u8>) -> Vec<u8> {
-    if let Some(first) = change.first_mut() {
-        *first |= UNLOCATED;
-    }
-    change
-}
-
-/// Presence from another node.
-struct PresenceChange {
-    /// The sender's node did not locate the recipients: it may not send them the next change.
-    unlocated: bool,
-    blocked: Option<Blocklist>,
-    /// The sender's account.
-    sender: AddressId,
-    stanza: SharedStanza,
-    from: Jid,
-}
-
-fn decode_change(rest: &[u8]) -> Option<PresenceChange> {
-    let (&[first, second], mut rest) = rest.split_first_chunk()?;
-    let mut entries = Vec::new();
-    for _ in 0..u16::from_be_bytes([first & !UNLOCATED, second]) {
-        entries.push(JidRef::from_normalised(read_text(&mut rest)?)?.to_jid());
-    }
-    let sender = read_id(&mut rest)?;
-    let stanza = SharedStanza::read(rest).filter(is_presence_of_session)?;
-    let from = stanza.sender()?;
-    let unlocated = first & UNLOCATED != 0;
-    Some(PresenceChange { unlocated, blocked: Blocklist::new(&entries), sender, stanza, from })
-}
 
 /// Whether a session has not changed its presence since it was read.
 fn is_last_presence(session: &Session, presence: &SharedStanza) -> bool {
     let same = |last: &SharedStanza| std::ptr::eq(last.bytes(), presence.bytes());
     session.with(|state| state.presence.as_ref().is_some_and(same))
-}
-
-/// Other kinds would reach sessions without the recipient's chain.
-fn is_presence_of_session(stanza: &SharedStanza) -> bool {
-    matches!(stanza.kind(), StanzaKind::Presence(PresenceType::Available | PresenceType::Unavailable))
 }
 
 fn contacts_to_probe(session: &Session) -> Vec<Contact> {
@@ -211,17 +138,54 @@ impl ClusteredNode<'_> {
         let leaves = stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable);
         let nodes = if leaves { self.on_all_nodes(contacts) } else { self.group_by_node(contacts.iter()) };
         if !nodes.is_empty() {
-            self.send_octets(sender, &self.encode_change_of(sender, contacts, stanza), nodes);
+            let change = OutgoingChange::hiding(self, sender, stanza);
+            self.send_change(sender, &change, nodes);
         }
     }
 
-    fn send_octets(&self, sender: &Arc<Account>, octets: &[u8], nodes: Grouped) {
+    fn send_change(&self, sender: &Arc<Account>, change: &OutgoingChange<'_>, nodes: Grouped) {
         for (node, recipients) in nodes {
-            if let Err(reason) = self.send_presence(PRESENCE, node, &recipients, octets) {
+            if let Err(reason) = self.send_change_to(node, change, &recipients) {
                 tracing::debug!(account = %sender.jid, %node, %reason, "presence is delayed");
                 self.presence_is_due(node, sender);
             }
         }
+    }
+
+    fn send_change_to(
+        &self,
+        node: NodeId,
+        change: &OutgoingChange<'_>,
+        recipients: &[Recipient],
+    ) -> Result<(), RefusalReason> {
+        for part in recipients.chunks(Envelope::MAX_RECIPIENTS) {
+            self.send_part(node, change, part)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a change to recipients of one envelope, or of several, if the entries that concern them are too long for one.
+    fn send_part(
+        &self,
+        node: NodeId,
+        change: &OutgoingChange<'_>,
+        recipients: &[Recipient],
+    ) -> Result<(), RefusalReason> {
+        let octets = match change.encode_for(self, recipients) {
+            Some(octets) => octets,
+            None if recipients.len() > 1 => {
+                let (first, second) = recipients.split_at(recipients.len() / 2);
+                self.send_part(node, change, first)?;
+                return self.send_part(node, change, second);
+            }
+            // The end of a session is not hidden then. Anything else might be shown to what is blocked.
+            None if change.leaves() => change.encode_without_entries(),
+            None => {
+                tracing::warn!(%node, "a contact does not receive presence: too many entries of the blocklist concern it");
+                return Ok(());
+            }
+        };
+        self.send_presence(PRESENCE, node, recipients, &octets)
     }
 
     /// Sends presence to one contact on all other nodes. With `hides`, the sender's blocklist applies.
@@ -244,17 +208,18 @@ impl ClusteredNode<'_> {
         nodes: Grouped,
         hides: bool,
     ) {
-        let octets = match hides {
-            true => self.encode_change_of(sender, std::slice::from_ref(contact), stanza),
-            false => encode_change(&[], sender.id, stanza),
+        let mut change = match hides {
+            true => OutgoingChange::hiding(self, sender, stanza),
+            false => OutgoingChange::shown_to_all(sender, stanza),
         };
         let number = Some(contact.id.0).filter(|_| contact.id != AddressId::UNASSIGNED);
         let location = self.cluster.locate(contact.hash, number);
         let own = self.cluster.node();
         let (located, others): (Grouped, Grouped) =
             nodes.into_iter().partition(|(node, _)| location.contains(own, *node));
-        self.send_octets(sender, &octets, located);
-        self.send_octets(sender, &mark_unlocated(octets), others);
+        self.send_change(sender, &change, located);
+        change.unlocated = true;
+        self.send_change(sender, &change, others);
     }
 
     /// As [`ClusteredNode::send_to_contact_elsewhere`], for an address whose number is not known.
@@ -289,8 +254,7 @@ impl ClusteredNode<'_> {
         });
         let send = |contacts: &[Contact], stanza: &SharedStanza| {
             let Some(recipients) = self.group_by_node(contacts.iter()).remove(&node) else { return Ok(()) };
-            let octets = self.encode_change_of(account, contacts, stanza);
-            self.send_presence(PRESENCE, node, &recipients, &octets)
+            self.send_change_to(node, &OutgoingChange::hiding(self, account, stanza), &recipients)
         };
         if withdraws && let Some(stanza) = unavailable(account.jid.as_ref()) {
             send(&contacts, &stanza)?;
@@ -305,22 +269,6 @@ impl ClusteredNode<'_> {
             }
         }
         Ok(())
-    }
-
-    fn encode_change_of(&self, sender: &Account, contacts: &[Contact], stanza: &SharedStanza) -> Vec<u8> {
-        let blocked = sender.blocked();
-        // Of the entries with a localpart, those whose hash is not that of a contact cover none, and of the others those that
-        // are not of a domain with accounts: a long list of other servers does not have to fit into an envelope.
-        let domains = self.domains();
-        let may_cover = |entry: &&Jid| match entry.local() {
-            Some(_) => {
-                let hash = self.routing_table.hash(entry.as_ref());
-                contacts.iter().any(|contact| contact.hash == hash)
-            }
-            None => matches!(domains.find(entry.domain()), Domain::Accounts(_)),
-        };
-        let entries: Vec<&Jid> = blocked.iter().flat_map(|list| list.entries()).filter(may_cover).collect();
-        encode_change(&entries, sender.id, stanza)
     }
 
     /// Presence from another node for contacts here. False if the octets are none.
@@ -434,16 +382,23 @@ impl ClusteredNode<'_> {
         }
     }
 
-    /// Sends the presence of a contact's sessions here to those of an account, if it may see it.
+    /// Sends the presence of a contact's sessions here to those of an account that may see it.
     pub(super) fn send_presence_of_contact_here(&self, account: &Arc<Account>, contact: JidRef<'_>) {
         let Some(contact) = self.routing_table.find(contact) else { return };
-        let visible = contact.subscription(account).contains(Subscription::FROM);
-        if !visible || contact.blocks(account.jid.as_ref()) || account.blocks(contact.jid.as_ref()) {
+        if !contact.subscription(account).contains(Subscription::FROM) {
             return;
         }
+        let recipients = account.sessions();
+        let sees = |session: &&Arc<Session>| session.is_available() && !contact.blocks(session.full());
+        let recipients: Vec<&Arc<Session>> = recipients.iter().filter(sees).collect();
         for session in contact.sessions() {
+            if account.blocks(session.full()) {
+                continue;
+            }
             if let Some(presence) = session.with(|state| state.presence.clone()) {
-                self.send_to_available(account, &presence);
+                for recipient in &recipients {
+                    self.enqueue(recipient, presence.clone(), ToRewrite::Bare);
+                }
             }
         }
     }
@@ -475,8 +430,9 @@ impl ClusteredNode<'_> {
         }
         nodes.retain(|_, recipients| !recipients.is_empty());
         if !nodes.is_empty() {
-            let octets = mark_unlocated(self.encode_change_of(account, &subscribers, &presence));
-            self.send_octets(account, &octets, nodes);
+            let mut change = OutgoingChange::hiding(self, account, &presence);
+            change.unlocated = true;
+            self.send_change(account, &change, nodes);
         }
     }
 
@@ -519,7 +475,7 @@ impl ClusteredNode<'_> {
             let own = account.jid.as_ref() == prober.bare();
             // The contact's roster is authoritative.
             let visible = own || account.with(|state| state.find(hash, id)).contains(Subscription::FROM);
-            if !visible || !own && account.blocks(prober.bare()) {
+            if !visible || !own && account.blocks(prober) {
                 continue;
             }
             for session in account.sessions() {
@@ -585,28 +541,5 @@ impl ClusteredNode<'_> {
             }
         }
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_change_carries_the_blocklist_and_anything_else_is_refused() {
-        let stanza = SharedStanza::parse(b"<presence from='a@b/c'/>").unwrap();
-        let entries = ["x@y/z", "spam.example"].map(|text| Jid::parse(text).unwrap());
-        let sender = AddressId::new(7).unwrap();
-        let octets = encode_change(&entries.iter().collect::<Vec<_>>(), sender, &stanza);
-        for (octets, unlocated) in [(octets.clone(), false), (mark_unlocated(octets.clone()), true)] {
-            let read = decode_change(&octets).unwrap();
-            assert_eq!((read.unlocated, read.blocked.unwrap().entries().len()), (unlocated, 2));
-            assert_eq!((read.stanza.bytes(), read.from.as_str()), (stanza.bytes(), "a@b/c"));
-            assert_eq!(read.sender, sender);
-        }
-        assert!((0..octets.len()).all(|length| decode_change(&octets[..length]).is_none()));
-        assert!(decode_change(&encode_change(&[], sender, &stanza)).unwrap().blocked.is_none());
-        let nobody = SharedStanza::parse(b"<presence/>").unwrap();
-        assert!(decode_change(&encode_change(&[], sender, &nobody)).is_none(), "without a sender");
     }
 }

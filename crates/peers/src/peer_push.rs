@@ -10,24 +10,69 @@
 //! rest    stanza
 //! ```
 //!
+//! A push of a roster, of a blocklist or of a subscription that does not fit into a queue is sent when there is room
+//! (`due_pushes.rs`), and so is presence. A copy of a message is lost.
+//!
 //! # Pitfalls
 //!
-//! A push that does not fit into a queue is lost, because it is a copy; only presence is sent again.
+//! Two nodes that change the same entry of a roster push it in either order. The later state is that of the higher version (RFC
+//! 6121, section 2.6.3), so the other push is dropped where it comes second.
 
 use std::sync::Arc;
 
-use cluster::{Envelope, EnvelopeClass, NodeId};
-use stanza::{PresenceType, StanzaKind};
+use cluster::{Envelope, EnvelopeClass, NodeId, RefusalReason};
+use jid::JidRef;
+use stanza::{IqType, PresenceType, StanzaKind};
 use throng_core::account::Account;
 use throng_core::router::RoutingWork;
 use throng_core::router::peer_routing::address_number;
 use throng_core::router::push::PushSelection;
-use throng_core::session::ToRewrite;
+use throng_core::session::{Extension, ToRewrite};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
+use xml::Ns;
 
 use super::home::account_recipient;
 use crate::ClusteredNode;
 use crate::envelope_kinds::PUSH;
+
+/// Roster entries of an account whose last version is remembered.
+const MAX_PUSHED: usize = 64;
+
+/// The last pushes of an account's roster entries: hash of the contact, version. The latest is the last one.
+#[derive(Default)]
+struct PushedEntries(Vec<(u64, u64)>);
+
+impl Extension for PushedEntries {}
+
+impl PushedEntries {
+    /// False if a later state of the entry was pushed before.
+    fn note(&mut self, contact: u64, version: u64) -> bool {
+        let known = self.0.iter().position(|(pushed, _)| *pushed == contact);
+        if known.is_some_and(|at| self.0[at].1 > version) {
+            return false;
+        }
+        match known {
+            Some(at) => drop(self.0.remove(at)),
+            None if self.0.len() == MAX_PUSHED => drop(self.0.remove(0)),
+            None => {}
+        }
+        self.0.push((contact, version));
+        true
+    }
+}
+
+/// Version of a roster push, and what is done with the address of its contact.
+fn roster_push<T>(stanza: &SharedStanza, contact: impl FnOnce(JidRef<'_>) -> T) -> Option<(T, u64)> {
+    if stanza.kind() != StanzaKind::Iq(IqType::Set) {
+        return None;
+    }
+    let tree = stanza.tree().ok()?;
+    let query = tree.root().child("query", Ns::Roster)?;
+    let version = query.attr("ver")?.parse().ok()?;
+    let jid = query.child("item", Ns::Roster)?.attr("jid")?;
+    let jid = jid::parse(&jid).ok()?;
+    Some((contact(jid.as_ref()), version))
+}
 
 fn options(selection: PushSelection) -> u8 {
     let to = match selection.to {
@@ -114,13 +159,41 @@ impl ClusteredNode<'_> {
         let recipients = vec![account_recipient(account)];
         let envelope = Envelope::new(PUSH, EnvelopeClass::Control, own, recipients, octets);
         for node in others {
+            let must_arrive = stanza.class() == QueueClass::Control;
+            if must_arrive && self.state.due_presence.has_pushes(node) {
+                self.push_is_due(node, envelope.clone());
+                continue;
+            }
             if let Err(refused) = self.cluster.deliver(node, envelope.clone()) {
-                tracing::debug!(account = %account.jid, %refused, "a push was lost");
-                if stanza.class() == QueueClass::Presence {
-                    self.presence_is_due(node, account);
+                tracing::debug!(account = %account.jid, %refused, "a push is delayed or lost");
+                match stanza.class() {
+                    QueueClass::Presence => self.presence_is_due(node, account),
+                    QueueClass::Control if refused.reason == RefusalReason::QueueFull => {
+                        self.push_is_due(node, envelope.clone());
+                    }
+                    QueueClass::Control | QueueClass::Message => {}
                 }
             }
         }
+    }
+
+    /// Whether sessions here may be pushed this stanza: not if it is a roster push, and a later state of its entry was pushed to
+    /// them. Of an account without sessions on other nodes all pushes are in order.
+    pub(super) fn is_latest_push(&self, account: &Account, stanza: &SharedStanza) -> bool {
+        let Some((contact, version)) = roster_push(stanza, |contact| self.routing_table.hash(contact)) else {
+            return true;
+        };
+        account.with(|state| {
+            if let Some(pushed) = state.extension::<PushedEntries>() {
+                return pushed.note(contact, version);
+            }
+            if !state.peers().is_empty() {
+                let mut pushed = PushedEntries::default();
+                pushed.note(contact, version);
+                state.insert_extension(pushed);
+            }
+            true
+        })
     }
 
     /// Another node pushes to the sessions of an account here. False if the octets are no push.
@@ -133,6 +206,9 @@ impl ClusteredNode<'_> {
     ) -> bool {
         let Some((selection, except, stanza)) = decode(octets) else { return false };
         tracing::trace!(account = %account.jid, node = %from, "a push arrived");
+        if !self.is_latest_push(account, &stanza) {
+            return true;
+        }
         for session in account.sessions() {
             if selection.selects(&session) && !except.contains(&session.resource()) {
                 self.push(&session, stanza.clone(), selection.to, work);
@@ -145,6 +221,30 @@ impl ClusteredNode<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_push_of_an_entry_is_dropped_if_a_later_one_was_before_it() {
+        let mut pushed = PushedEntries::default();
+        assert!(pushed.note(1, 5) && pushed.note(2, 4), "another entry");
+        assert!(!pushed.note(1, 4) && pushed.note(1, 5) && pushed.note(1, 6) && !pushed.note(1, 5));
+        assert!((0..1000).all(|contact| pushed.note(10 + contact, 7)));
+        assert_eq!(pushed.0.len(), MAX_PUSHED, "bounded");
+        assert!(!pushed.note(1009, 6), "the latest are remembered");
+    }
+
+    #[test]
+    fn only_a_roster_push_has_an_entry_with_a_version() {
+        let entry = |content: &str| {
+            let stanza = format!("<iq type='set' id='1' to='a@b'>{content}</iq>");
+            roster_push(&SharedStanza::parse(stanza.as_bytes()).unwrap(), |jid| jid.to_string())
+        };
+        let roster = "<query xmlns='jabber:iq:roster' ver='7'><item jid='c@d' subscription='both'/></query>";
+        assert_eq!(entry(roster), Some(("c@d".to_owned(), 7)));
+        for other in ["ver='x'", "", "v='7'"].map(|ver| roster.replace("ver='7'", ver)) {
+            assert_eq!(entry(&other), None);
+        }
+        assert_eq!(entry("<block xmlns='urn:xmpp:blocking'><item jid='c@d'/></block>"), None);
+    }
 
     #[test]
     fn a_push_is_read_as_it_was_written_and_anything_else_is_refused() {

@@ -18,8 +18,11 @@ use jid::{Jid, JidRef};
 use store::{AddressId, Subscription};
 use throng_core::account::{Account, Contact};
 use throng_core::blocklist::Blocklist;
+use throng_core::effect::Effects;
 use throng_core::router::RoutingWork;
 use throng_core::router::peer_routing::address_number;
+use throng_core::session::Session;
+use throng_core::shared_stanza::SharedStanza;
 
 use super::home::account_recipient;
 use super::peer_presence::unavailable;
@@ -48,12 +51,21 @@ fn changed_entries(before: Option<&Blocklist>, after: Option<&Blocklist>) -> Vec
 
 impl ClusteredNode<'_> {
     /// What a contact may see again is not sent to its sessions here: they fetch it when its roster has the approval.
+    ///
+    /// `unavailable` is also sent for the sessions on other nodes: the end of a subscription must not arrive before it (RFC 6121,
+    /// sections 3.2.2 and 3.3.3), and these nodes learn of that later.
     pub(super) fn send_presence_to_contact(&self, account: &Arc<Account>, to: JidRef<'_>, available: bool) {
         let here = self.routing_table.find(to).filter(|_| !available);
-        for session in account.sessions() {
-            let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
-            let stanza = if available { Some(presence) } else { unavailable(session.full()) };
-            let Some(stanza) = stanza else { continue };
+        let of_session = |session: &Arc<Session>| {
+            let presence = session.with(|state| state.presence.clone())?;
+            if available { Some(presence) } else { unavailable(session.full()) }
+        };
+        let mut stanzas: Vec<SharedStanza> = account.sessions().iter().filter_map(of_session).collect();
+        if !available {
+            let peers = account.available_peers();
+            stanzas.extend(peers.iter().filter_map(|full| unavailable(full.as_ref())));
+        }
+        for stanza in stanzas {
             if let Some(contact) = &here {
                 self.send_to_account((&account.host(), account), contact, &stanza, available);
             }
@@ -111,10 +123,10 @@ impl ClusteredNode<'_> {
     }
 
     /// Exchanges presence with contacts that a change of the blocklist covers or no longer covers (XEP-0191, sections 3.3 and
-    /// 3.4), for the sessions here. With `everywhere`, with all of them; otherwise only with sessions on other nodes, because
-    /// the feature that made the change does the rest.
+    /// 3.4), for the sessions here. With `everywhere`, with all of them, and with recipients of directed presence; otherwise only
+    /// with sessions on other nodes, because the feature that made the change does the rest.
     ///
-    /// Not implemented: entries with a resource, and directed presence.
+    /// Not implemented: entries of the form `domain/resource`.
     pub(super) async fn exchange_presence_after_block(
         &self,
         account: &Arc<Account>,
@@ -124,8 +136,14 @@ impl ClusteredNode<'_> {
         let covers = |list: &Option<Arc<Blocklist>>, jid: JidRef<'_>| {
             list.as_ref().is_some_and(|list| list.matches(jid))
         };
-        let contacts =
-            self.contacts_of_entries(account, &changed_entries(before.as_deref(), after.as_deref()));
+        let changed = changed_entries(before.as_deref(), after.as_deref());
+        if everywhere
+            && !changed.is_empty()
+            && let Some(blocked) = &after
+        {
+            self.hide_directed_presence(account, blocked);
+        }
+        let contacts = self.contacts_of_entries(account, &changed);
         let ids: Vec<AddressId> = contacts.keys().copied().collect();
         if ids.is_empty() {
             return;
@@ -139,15 +157,28 @@ impl ClusteredNode<'_> {
         };
         for (id, jid) in addresses {
             let Some(contact) = contacts.get(&id) else { continue };
-            let blocked = covers(&after, jid.as_ref());
-            if covers(&before, jid.as_ref()) == blocked {
-                continue;
-            }
             let here = self.routing_table.find_by_id(contact.hash, contact.id).is_some();
-            if contact.subscription.contains(Subscription::FROM) && (everywhere || !here) {
-                self.send_presence_by_number(account, contact, !blocked);
+            let shows = contact.subscription.contains(Subscription::FROM) && (everywhere || !here);
+            let mut unblocked = false;
+            let differs = |jid: JidRef<'_>| covers(&before, jid) != covers(&after, jid);
+            if differs(jid.as_ref()) {
+                let blocked = covers(&after, jid.as_ref());
+                unblocked |= !blocked;
+                if shows {
+                    self.send_presence_by_number(account, contact, !blocked);
+                }
+            } else {
+                let of_contact =
+                    |entry: &&Jid| entry.as_ref().is_full() && entry.as_ref().bare() == jid.as_ref();
+                for entry in changed.iter().filter(of_contact).filter(|entry| differs(entry.as_ref())) {
+                    let blocked = covers(&after, entry.as_ref());
+                    unblocked |= !blocked;
+                    if shows {
+                        self.send_presence_to_resource(account, entry, !blocked);
+                    }
+                }
             }
-            if blocked || !contact.subscription.contains(Subscription::TO) {
+            if !unblocked || !contact.subscription.contains(Subscription::TO) {
                 continue;
             }
             if everywhere {
@@ -156,6 +187,46 @@ impl ClusteredNode<'_> {
             for session in account.sessions().iter().filter(|session| session.is_available()) {
                 self.probe_contacts(session, std::slice::from_ref(contact));
             }
+        }
+    }
+
+    /// One resource of a contact receives the presence of the sessions here, or `unavailable`.
+    fn send_presence_to_resource(&self, account: &Account, to: &Jid, available: bool) {
+        let mut effects = Effects::default();
+        for session in account.sessions() {
+            let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
+            let stanza = if available { Some(presence) } else { unavailable(session.full()) };
+            let stanza = stanza.and_then(|stanza| stanza.with_to(Some(to.as_ref())));
+            effects.route(stanza, session.jid.clone(), to.clone());
+        }
+        self.perform(effects);
+    }
+
+    /// What the account has blocked receives `unavailable` from the sessions here that sent directed presence to it.
+    fn hide_directed_presence(&self, account: &Account, blocked: &Blocklist) {
+        let own = account.jid.as_ref();
+        let hides = |to: JidRef<'_>| {
+            // As in the feature: neither the account itself nor its server is ever blocked.
+            let exempt = to.bare() == own || to.local().is_none() && to.domain() == own.domain();
+            !exempt && blocked.matches(to)
+        };
+        let mut effects = Effects::default();
+        for session in account.sessions() {
+            let gone: Vec<Jid> = session.with(|state| {
+                let Some(directed) = &mut state.directed_presence else { return Vec::new() };
+                let gone = directed.extract_if(.., |to| hides(to.as_ref())).collect();
+                if directed.is_empty() {
+                    state.directed_presence = None;
+                }
+                gone
+            });
+            for to in gone {
+                let stanza = unavailable(session.full()).and_then(|stanza| stanza.with_to(Some(to.as_ref())));
+                effects.route(stanza, session.jid.clone(), to);
+            }
+        }
+        if !effects.is_empty() {
+            self.perform(effects);
         }
     }
 

@@ -4,8 +4,9 @@
 //! What is due (`due_presence.rs`) is sent one by one until the queue to that node is full. Sending continues when that node has
 //! handled some of it, and once a second.
 //!
-//! A node that was cut off has also missed what changed accounts meanwhile: accounts that are connected here are read
-//! again before their presence is sent, since their rosters decide who receives it.
+//! A node that was cut off has also missed what changed accounts meanwhile, and so has one that served clients before it reached the
+//! others for the first time: accounts that are connected here are read again when a node joins that was lost, has sessions or
+//! is older than this one, before their presence is sent, since their rosters decide who receives it.
 //!
 //! If too much was due for a node, both nodes repeat for all accounts that are connected to them what they do at a login: an account
 //! is read again, its contacts are withdrawn, and their presence is requested. That goes on only while little is due for any
@@ -149,6 +150,14 @@ impl ClusteredNode<'_> {
         self.note_discarded(node, fits);
     }
 
+    /// `node` did not receive a push.
+    pub(super) fn push_is_due(&self, node: NodeId, push: Envelope) {
+        let discarded = self.state.due_presence.add_push(node, push);
+        if discarded > 0 {
+            tracing::warn!(%node, discarded, "roster and blocklist pushes for a node that does not handle them are lost");
+        }
+    }
+
     /// `node` did not receive that this account changed in the store.
     pub(super) fn change_is_due(&self, node: NodeId, account: Jid, kind: EnvelopeKind) {
         let fits = self.state.due_presence.add_change(node, account, kind);
@@ -202,6 +211,13 @@ impl ClusteredNode<'_> {
     fn send_due_item(&self, to: NodeId, item: &DueItem) -> Result<(), RefusalReason> {
         match item {
             DueItem::Resync => self.announce_resync(to),
+            DueItem::Push(number, push) => {
+                let sent = self.cluster.deliver(to, push.clone()).map(drop).map_err(|refused| refused.reason);
+                if sent != Err(RefusalReason::QueueFull) {
+                    self.state.due_presence.remove_push(to, *number);
+                }
+                sent
+            }
             DueItem::Change(account, kind) => self.send_change_of_account(to, account.clone(), *kind),
             DueItem::Notices => self.send_empty(to, NOTICES_MISSED),
             DueItem::Report(account) => self.report_again(to, account.as_ref()),
@@ -290,18 +306,17 @@ impl ClusteredNode<'_> {
         accounts
     }
 
-    /// A node has joined with these claims. If it was considered lost before, both sides have withdrawn presence, and
-    /// neither has seen what the other one changed.
+    /// A node has joined with these claims. If it was considered lost before, both sides have withdrawn presence, and neither has
+    /// seen what the other one changed; nor has a node that served clients before it reached the other one.
     pub(super) fn on_joined_with(&self, from: NodeId, mut claims: Vec<Claim>) {
         let was_lost = self.state.lost.lock().remove(&from);
         for claim in &claims {
             self.report_recently_stored(from, claim.address);
         }
-        if was_lost {
-            self.handle_missed_notices();
-        }
+        self.handle_missed_notices();
         self.show_interrupted_sessions(from);
-        if !was_lost && claims.is_empty() {
+        // Each start of a node would otherwise have the others read all their accounts.
+        if !was_lost && claims.is_empty() && !self.is_older(from) {
             return;
         }
         claims.sort_unstable_by_key(|claim| (claim.address, claim.number));
@@ -310,7 +325,7 @@ impl ClusteredNode<'_> {
             let node = node.view();
             for shard in 0..node.routing_table.shard_count() {
                 let accounts = node.stored_accounts(shard);
-                let rejoin = async |account| node.rejoin_account(account, from, &claims, was_lost).await;
+                let rejoin = async |account| node.rejoin_account(account, from, &claims).await;
                 run_in_groups(&accounts, |account| Box::pin(rejoin(account))).await;
                 // One shard at a time: contacts of earlier accounts do not wait for the last one.
                 node.send_due_presence(from);
@@ -319,7 +334,15 @@ impl ClusteredNode<'_> {
         self.spawner.spawn("rejoin of a node", Box::pin(task));
     }
 
-    async fn rejoin_account(&self, account: &Arc<Account>, from: NodeId, claims: &[Claim], was_lost: bool) {
+    /// Whether another member has started before this node.
+    fn is_older(&self, other: NodeId) -> bool {
+        let own = self.cluster.node();
+        let members = self.cluster.members();
+        let epoch = |node| members.iter().find(|member| member.node == node).map(|member| member.epoch);
+        epoch(other) < epoch(own)
+    }
+
+    async fn rejoin_account(&self, account: &Arc<Account>, from: NodeId, claims: &[Claim]) {
         let claim = |hash: u64, id: AddressId| {
             claims.binary_search_by_key(&(hash, Some(id.0)), |claim| (claim.address, claim.number)).ok()
         };
@@ -327,8 +350,8 @@ impl ClusteredNode<'_> {
         if let Some(claim) = shared {
             self.on_peer_claim(from, *claim);
         }
-        if was_lost && let Err(error) = self.account_views().refresh_account(self, account).await {
-            tracing::warn!(account = %account.jid, %error, "cannot read an account again after a partition; retrying");
+        if let Err(error) = self.account_views().refresh_account(self, account).await {
+            tracing::warn!(account = %account.jid, %error, "cannot read an account again after a node joined; retrying");
             self.state.account_reading.require(self.seconds() + RETRY_SECONDS);
         }
         let concerned = shared.is_some()

@@ -173,6 +173,10 @@ impl PeerRouting for PeerRouter {
         self.on(node).push_to_peers(account, selection, except, stanza);
     }
 
+    fn is_latest_push(&self, node: &Arc<Node>, account: &Account, stanza: &SharedStanza) -> bool {
+        self.on(node).is_latest_push(account, stanza)
+    }
+
     fn broadcast_to_peers(
         &self,
         node: &Arc<Node>,
@@ -223,6 +227,16 @@ impl PeerRouting for PeerRouter {
 
     fn probe_peers(&self, node: &Arc<Node>, session: &Arc<Session>) {
         self.on(node).probe_peers(session);
+    }
+
+    fn probe_directed_elsewhere(
+        &self,
+        node: &Arc<Node>,
+        account: &Account,
+        stanza: &SharedStanza,
+        answered: bool,
+    ) -> bool {
+        self.on(node).probe_directed_elsewhere(account, stanza, answered)
     }
 
     fn exchange_presence_after_block<'a>(
@@ -285,6 +299,10 @@ impl PeerRouting for PeerRouter {
         self.0.note_delivered(account, stanza);
     }
 
+    fn announce_blocklist(&self, node: &Arc<Node>, owner: JidRef<'_>) -> BoxFuture<'static, ()> {
+        self.on(node).announce_blocklist(owner)
+    }
+
     fn invalidate(&self, node: &Arc<Node>, jid: JidRef<'_>, subject: InvalidationSubject) {
         self.on(node).invalidate_elsewhere(jid, subject);
     }
@@ -335,6 +353,7 @@ impl PeerRouting for PeerRouter {
         node.sweep_forwarded_requests(now);
         node.expire_session_transfers(now);
         node.give_up_overdue_handovers(now);
+        node.state.announced_blocklists.wake_overdue(now);
         node.sweep_slices();
     }
 }

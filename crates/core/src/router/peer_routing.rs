@@ -188,6 +188,10 @@ pub trait PeerRouting: Any + Send + Sync {
         stanza: &SharedStanza,
     );
 
+    /// Whether the sessions of an account here may be pushed this stanza: not if it is a roster push, and another node has pushed a
+    /// later state of the same entry to them.
+    fn is_latest_push(&self, node: &Arc<Node>, account: &Account, stanza: &SharedStanza) -> bool;
+
     /// Sends presence to contacts on other nodes.
     fn broadcast_to_peers(
         &self,
@@ -236,11 +240,22 @@ pub trait PeerRouting: Any + Send + Sync {
     /// does not find.
     fn probe_peers(&self, node: &Arc<Node>, session: &Arc<Session>);
 
+    /// Passes the probe of an entity without a subscription to the other nodes with sessions of an account, which may have sent
+    /// directed presence to it (RFC 6121, section 4.6.6). `answered`: whether a session here has answered; the last node refuses if
+    /// none did. False if there is no such node.
+    fn probe_directed_elsewhere(
+        &self,
+        node: &Arc<Node>,
+        account: &Account,
+        stanza: &SharedStanza,
+        answered: bool,
+    ) -> bool;
+
     /// Exchanges presence with contacts that a change of the blocklist covers or no longer covers (XEP-0191, sections 3.3 and
-    /// 3.4), for the sessions here. With `everywhere`, with all of them; otherwise only with sessions on other nodes, because
-    /// the feature that made the change does the rest.
+    /// 3.4), for the sessions here. With `everywhere`, with all of them, and with recipients of directed presence; otherwise only
+    /// with sessions on other nodes, because the feature that made the change does the rest.
     ///
-    /// Not implemented: entries with a resource, and directed presence.
+    /// Not implemented: entries of the form `domain/resource`.
     fn exchange_presence_after_block<'a>(
         &'a self,
         node: &'a Arc<Node>,
@@ -293,6 +308,10 @@ pub trait PeerRouting: Any + Send + Sync {
 
     /// A client here has taken a message that the store had as well: if another node has stored it, too, it is recognised.
     fn note_delivered(&self, account: &Account, stanza: &SharedStanza);
+
+    /// Reports a change of a blocklist in the store to all other nodes. The future is ready when those with sessions of the account
+    /// have read the list, or after a few seconds.
+    fn announce_blocklist(&self, node: &Arc<Node>, owner: JidRef<'_>) -> BoxFuture<'static, ()>;
 
     /// Reports a change of an account in the store to all other nodes.
     fn invalidate(&self, node: &Arc<Node>, jid: JidRef<'_>, subject: InvalidationSubject);

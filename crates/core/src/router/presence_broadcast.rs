@@ -173,9 +173,12 @@ impl Node {
                 .is_none_or(|contact| account.subscription(&contact).contains(Subscription::TO))
     }
 
-    /// Calls `f` with the last presence of every available resource of each contact that this account may see:
+    /// Calls `f` with the last presence of every available resource of each contact that this session may see:
     /// the result of probes to local contacts (RFC 6121, section 4.3).
-    pub fn for_each_contact_presence(&self, account: &Arc<Account>, mut f: impl FnMut(&SharedStanza)) {
+    pub fn for_each_contact_presence(&self, receiver: &Session, mut f: impl FnMut(&SharedStanza)) {
+        let account = &receiver.account;
+        let blocked = account.blocked();
+        let hidden = |jid: JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
         let contacts: Vec<Contact> = account.with(|state| {
             state.contacts().iter().copied().filter(|c| c.subscription.contains(Subscription::TO)).collect()
         });
@@ -185,10 +188,13 @@ impl Node {
             if !other.subscription(account).contains(Subscription::FROM) {
                 continue;
             }
-            if account.blocks(other.jid.as_ref()) || other.blocks(account.jid.as_ref()) {
+            if hidden(other.jid.as_ref()) || other.blocks(receiver.full()) {
                 continue;
             }
             other.for_each_session(|session| {
+                if hidden(session.full()) {
+                    return;
+                }
                 session.with(|state| {
                     if let Some(presence) = &state.presence {
                         f(presence);

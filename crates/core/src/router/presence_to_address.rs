@@ -25,6 +25,15 @@ fn readdressed(presence: &SharedStanza, from: JidRef<'_>, to: JidRef<'_>) -> Opt
     Some(SharedStanza::new(head, &out))
 }
 
+/// `unavailable` of a session for an entity that was subscribed until then: the client of that entity expects it.
+fn unavailable_to(from: JidRef<'_>, to: JidRef<'_>) -> Option<SharedStanza> {
+    let stanza = SharedStanza::build(|w| {
+        w.start("presence").attr("from", from.as_str()).attr("to", to.as_str());
+        w.attr("type", "unavailable").end();
+    });
+    stanza.inspect(SharedStanza::mark_requested)
+}
+
 impl Node {
     /// Sends the presence of the sessions here. See [`Effect::PresenceTo`].
     pub fn send_presence_to(
@@ -47,15 +56,17 @@ impl Node {
             let stanza = if available {
                 readdressed(&presence, session.full(), to)
             } else {
-                let stanza = SharedStanza::build(|w| {
-                    w.start("presence").attr("from", session.full().as_str()).attr("to", to.as_str());
-                    w.attr("type", "unavailable").end();
-                });
-                // Its client expects it: the entity was subscribed until then.
-                stanza.inspect(SharedStanza::mark_requested)
+                unavailable_to(session.full(), to)
             };
             if let Some(stanza) = stanza {
                 work.effects.add(Effect::Route { stanza, from: session.jid.clone(), to: to.to_jid() });
+            }
+        }
+        // The end of the subscription must not arrive before it, and the other nodes learn of that later.
+        let peers = if available { Vec::new() } else { account.available_peers() };
+        for full in peers {
+            if let Some(stanza) = unavailable_to(full.as_ref(), to) {
+                work.effects.add(Effect::Route { stanza, from: full, to: to.to_jid() });
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::RoutingWork;
 use crate::account::Account;
 use crate::node::Node;
@@ -36,12 +38,17 @@ impl Node {
         stanza: &SharedStanza,
         work: &mut RoutingWork,
     ) {
-        for session in account.sessions() {
+        let peers = self.peers();
+        let sessions = match peers {
+            Some(peers) if !peers.is_latest_push(self, account, stanza) => SmallVec::new(),
+            _ => account.sessions(),
+        };
+        for session in sessions {
             if selection.selects(&session) && !except.clone().any(|other| other == session.resource()) {
                 self.push(&session, stanza.clone(), selection.to, work);
             }
         }
-        if let Some(peers) = self.peers() {
+        if let Some(peers) = peers {
             peers.push_to_peers(self, account, selection, &mut except.into_iter(), stanza);
         }
     }

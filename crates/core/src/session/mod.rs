@@ -157,7 +157,7 @@ impl Session {
     }
 
     /// Whether the session has sent directed presence to this entity, or to a resource of it.
-    pub(crate) fn has_directed_presence_to(&self, entity: JidRef<'_>) -> bool {
+    pub fn has_directed_presence_to(&self, entity: JidRef<'_>) -> bool {
         let list = self.state.lock();
         list.directed_presence
             .as_ref()

@@ -14,8 +14,10 @@
 
 mod announcements;
 mod bad_input;
+mod blocking;
 mod bosh;
 mod cases;
+mod directed_presence;
 mod envelopes;
 mod full_queues;
 mod handovers;
@@ -24,6 +26,7 @@ mod order;
 mod presence;
 mod releases;
 mod resumption;
+mod roster_pushes;
 mod rosters;
 mod simulation;
 mod stored_messages;

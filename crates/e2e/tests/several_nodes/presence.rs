@@ -8,7 +8,7 @@ use throng_e2e::chain_observer::observed_features;
 
 use crate::handovers::{JULIET, Peer};
 
-fn two_nodes() -> TestNodes {
+pub(crate) fn two_nodes() -> TestNodes {
     let nodes = TestNodes::new(2, &observed_features());
     for user in ["romeo", "juliet"] {
         nodes.node(0).create_user(user);
@@ -17,7 +17,7 @@ fn two_nodes() -> TestNodes {
     nodes
 }
 
-fn online(nodes: &TestNodes, node: usize, user: &str, resource: &str) -> NodeClient {
+pub(crate) fn online(nodes: &TestNodes, node: usize, user: &str, resource: &str) -> NodeClient {
     let client = nodes.node(node).connect(user, resource);
     client.send("<presence/>");
     nodes.settle();
@@ -25,7 +25,7 @@ fn online(nodes: &TestNodes, node: usize, user: &str, resource: &str) -> NodeCli
 }
 
 /// The presence that a client received since the last call: `from`, and whether it is available.
-fn presence(client: &NodeClient) -> Vec<(String, bool)> {
+pub(crate) fn presence(client: &NodeClient) -> Vec<(String, bool)> {
     let read = |text: &String| {
         let document = roxmltree::Document::parse(text).expect("XML");
         let root = document.root_element();
@@ -259,4 +259,60 @@ fn blocklists_that_changed_on_the_other_side_of_a_partition_are_in_effect_after_
         account.blocked().is_some_and(|list| list.matches(juliet.as_ref()))
     };
     assert_eq!(addresses.iter().filter(has_blocked).count(), addresses.len());
+}
+
+/// It starts while it does not reach the other one, and serves a client.
+#[test]
+fn a_node_that_was_alone_at_its_start_learns_what_others_have_changed_before() {
+    let mut nodes = two_nodes();
+    nodes.node(0).create_user("paris");
+    nodes.cut(0, 1);
+    nodes.crash(1);
+    nodes.settle();
+    nodes.restart(1);
+    let disabled = nodes.node(1).connect("paris", "a");
+    let _juliet = online(&nodes, 1, "juliet", "b");
+    let node = nodes.node(0);
+    let address = |user: &str| Jid::parse(&format!("{user}@example.com")).expect("an address");
+    node.block_on(throng_commands::account_admin::set_account_disabled(&node.node, &address("paris"), true))
+        .expect("an account");
+    let (juliet, romeo) = (address("juliet"), address("romeo"));
+    let (views, unblock) = (node.node.account_views(), store::Unblock::These(Vec::new()));
+    let change = views.update_blocklist(&node.node, &juliet, vec![romeo.clone()], unblock, 9);
+    node.block_on(change).expect("the store");
+    nodes.heal(0, 1);
+    nodes.settle();
+    assert!(disabled.session.is_ended(), "its account is disabled");
+    let juliet = nodes.node(1).node.routing_table.find(juliet.as_ref()).expect("an account");
+    assert!(juliet.blocks(romeo.as_ref()));
+}
+
+/// RFC 6121, section 3.2.2.
+#[test]
+fn the_end_of_a_subscription_follows_the_unavailable_of_resources_on_all_nodes() {
+    for ends in [
+        "<presence type='unsubscribed' to='romeo@example.com'/>",
+        "<iq type='set' id='1'><query xmlns='jabber:iq:roster'>\
+         <item jid='romeo@example.com' subscription='remove'/></query></iq>",
+    ] {
+        let nodes = TestNodes::new(3, &observed_features());
+        for user in ["romeo", "juliet"] {
+            nodes.node(0).create_user(user);
+        }
+        nodes.node(0).befriend("romeo", "juliet");
+        let romeo = online(&nodes, 2, "romeo", "c");
+        romeo.send("<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>");
+        let (here, _there) = (online(&nodes, 0, "juliet", "a"), online(&nodes, 1, "juliet", "b"));
+        romeo.recv();
+        here.send(ends);
+        nodes.settle();
+        let received = romeo.recv();
+        let position =
+            |parts: [&str; 2]| received.iter().position(|text| parts.iter().all(|part| text.contains(part)));
+        let end = position(["'unsubscribed'", "juliet@example.com"]);
+        for resource in ["juliet@example.com/a", "juliet@example.com/b"] {
+            let gone = position(["'unavailable'", resource]);
+            assert!(gone.is_some() && end.is_some() && gone < end, "{resource}: {received:#?}");
+        }
+    }
 }

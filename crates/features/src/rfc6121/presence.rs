@@ -25,7 +25,7 @@ use jid::JidRef;
 use stanza::{Head, PresenceType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet};
 use store::Subscription;
 use throng_core::hooks::{
-    ClosingCtx, Flow, HandlerOutcome, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason,
+    ClosingCtx, DeliverCtx, Flow, HandlerOutcome, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason,
 };
 use throng_core::limits::STANZA_LIMITS;
 use throng_core::server_error::store_error;
@@ -81,6 +81,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
     });
     b.incoming(Phase::Rewrite, Interest::kinds(kind_set(PresenceType::Probe)), probe);
     b.incoming(Phase::Notify, Interest::kinds(kind_set(PresenceType::Unavailable)), on_unavailable_from);
+    b.deliver(Phase::Notify, Interest::kinds(kind_set(PresenceType::Unavailable)), on_delivered_unavailable);
     b.closing(Phase::Notify, closing);
     if b.options.bool("allow_iq_without_subscription") {
         b.iq_without_subscription();
@@ -132,7 +133,7 @@ fn broadcast_available(ctx: &mut OutgoingCtx<'_>) -> Result<(), StanzaError> {
                 effects.add(Effect::SendTo(session.clone(), presence));
             }
         });
-        ctx.node.for_each_contact_presence(account, |presence| {
+        ctx.node.for_each_contact_presence(session, |presence| {
             effects.add(Effect::SendTo(session.clone(), presence.clone()));
         });
         if let Some(peers) = ctx.node.peers() {
@@ -246,20 +247,38 @@ fn on_unavailable_from(ctx: &mut IncomingCtx<'_>) -> Flow {
             if ctx.to.resource().is_some_and(|resource| resource != session.resource()) {
                 return;
             }
-            session.with(|state| {
-                let Some(list) = &mut state.directed_presence else { return };
-                let before = list.len();
-                list.retain(|known| *known != ctx.from);
-                expected |= list.len() < before;
-                if list.is_empty() {
-                    state.directed_presence = None;
-                }
-            });
+            expected |= forget_recipient(session, ctx.from);
         });
         if expected {
             // Delivery comes later and no longer finds the entry.
             ctx.stanza.mark_requested();
         }
+    }
+    Flow::Next
+}
+
+/// Removes a recipient of directed presence. False if it was none.
+fn forget_recipient(session: &Session, entity: JidRef<'_>) -> bool {
+    session.with(|state| {
+        let Some(list) = &mut state.directed_presence else { return false };
+        let before = list.len();
+        list.retain(|known| *known != entity);
+        let found = list.len() < before;
+        if list.is_empty() {
+            state.directed_presence = None;
+        }
+        found
+    })
+}
+
+/// As [`on_unavailable_from`], for a session that is not on the home of the account, where the chain of the stanza has run.
+fn on_delivered_unavailable(ctx: &mut DeliverCtx<'_>) -> Flow {
+    if !ctx.node.is_single()
+        && ctx.session.with(|state| state.directed_presence.is_some())
+        && let Some(from) = ctx.stanza.sender()
+        && forget_recipient(ctx.session, from.as_ref())
+    {
+        ctx.stanza.mark_requested();
     }
     Flow::Next
 }
@@ -275,52 +294,70 @@ fn probe(ctx: &mut IncomingCtx<'_>) -> Flow {
     let visible = if own { Visibility::Visible } else { ctx.node.visibility(to, from) };
     match visible {
         Visibility::Visible => {
-            answer_probe(account, (from, to), id.as_deref(), true, ctx.effects);
+            let probe = ProbeOfAccount { node: ctx.node, account, stanza: ctx.stanza, from, to };
+            probe.answer(id.as_deref(), true, ctx.effects);
             Flow::Stop(StopReason::Consumed)
         }
         // As for an account without a session. Only the store knows about a prober without one.
         Visibility::NeedsCheck(question) => {
             let (account, from, to) = (account.clone(), from.to_jid(), to.to_jid());
+            let (node, stanza) = (ctx.node.clone(), ctx.stanza.clone());
             Flow::Wait(Box::pin(async move {
                 let visible = match question.run().await {
                     Ok(visible) => visible,
                     Err(error) => return HandlerOutcome::refused(store_error(error)),
                 };
                 let mut effects = Effects::default();
-                answer_probe(&account, (from.as_ref(), to.as_ref()), id.as_deref(), visible, &mut effects);
+                let (from, to) = (from.as_ref(), to.as_ref());
+                let probe = ProbeOfAccount { node: &node, account: &account, stanza: &stanza, from, to };
+                probe.answer(id.as_deref(), visible, &mut effects);
                 HandlerOutcome::consumed(effects)
             }))
         }
     }
 }
 
-/// Answers a probe for an account with sessions.
-fn answer_probe(
-    account: &Arc<Account>,
-    (from, to): (JidRef<'_>, JidRef<'_>),
-    id: Option<&str>,
-    visible: bool,
-    effects: &mut Effects,
-) {
-    if visible {
-        match to.resource() {
-            None => {
-                if !send_current(account, from, true, effects) {
-                    probe_reply(to, from, PresenceType::Unavailable, id, effects);
+/// A probe for an account with sessions.
+struct ProbeOfAccount<'a> {
+    node: &'a Arc<Node>,
+    account: &'a Arc<Account>,
+    stanza: &'a SharedStanza,
+    from: JidRef<'a>,
+    to: JidRef<'a>,
+}
+
+impl ProbeOfAccount<'_> {
+    fn answer(&self, id: Option<&str>, visible: bool, effects: &mut Effects) {
+        let ProbeOfAccount { node, account, stanza, from, to } = *self;
+        if visible {
+            match to.resource() {
+                None => {
+                    if !send_current(account, from, true, effects) {
+                        probe_reply(to, from, PresenceType::Unavailable, id, effects);
+                    }
+                }
+                // A single resource: only its availability, no content.
+                Some(resource) => {
+                    let there = match account.session(resource) {
+                        Some(session) => session.is_available(),
+                        None => account.available_peers().iter().any(|peer| peer.as_ref() == to),
+                    };
+                    if there {
+                        probe_reply(to, from, PresenceType::Available, None, effects);
+                    } else {
+                        probe_reply(to, from, PresenceType::Unavailable, id, effects);
+                    }
                 }
             }
-            // A single resource: only its availability, no content.
-            Some(resource) => {
-                let there = account.session(resource).is_some_and(|session| session.is_available());
-                if there {
-                    probe_reply(to, from, PresenceType::Available, None, effects);
-                } else {
-                    probe_reply(to, from, PresenceType::Unavailable, id, effects);
-                }
-            }
+            return;
         }
-    } else if !reply_if_directed(account, from, to, effects) {
-        probe_reply(to.bare(), from.bare(), PresenceType::Unsubscribed, id, effects);
+        let answered = reply_if_directed(account, from, to, effects);
+        let peers = node.peers();
+        let asked =
+            peers.is_some_and(|peers| peers.probe_directed_elsewhere(node, account, stanza, answered));
+        if !answered && !asked {
+            probe_reply(to.bare(), from.bare(), PresenceType::Unsubscribed, id, effects);
+        }
     }
 }
 

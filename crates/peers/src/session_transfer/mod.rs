@@ -53,8 +53,8 @@ use throng_core::shared_stanza::SharedStanza;
 use self::phases::{IncomingEvent, IncomingPhase, OutgoingPhase};
 use crate::ClusteredNode;
 use crate::envelope_kinds::{FORWARDED_PRESENCE, SESSION_STATE};
-use crate::peer_presence::encode_change;
 use crate::peer_push::pushed_unavailable;
+use crate::presence_change::encode_change;
 
 pub use offers::{OfferedSession, OfferedSessionHandler, TakeOfferedSession, offer_session};
 

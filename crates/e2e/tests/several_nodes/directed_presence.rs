@@ -1,0 +1,122 @@
+//! Probes, and presence to single entities (RFC 6121, sections 4.3 and 4.6), of sessions that are not on the home of their account.
+
+use testkit::{NodeClient, TestNodes};
+use throng_e2e::chain_observer::observed_features;
+
+use crate::presence::{online, presence, two_nodes};
+
+fn seen(from: &str, available: bool) -> Vec<(String, bool)> {
+    vec![(from.to_owned(), available)]
+}
+
+/// The resources of juliet on three nodes, of which the first is her home, and tybalt, who is no contact.
+fn three_nodes() -> (TestNodes, [NodeClient; 3], NodeClient) {
+    let nodes = TestNodes::new(3, &observed_features());
+    for user in ["juliet", "tybalt"] {
+        nodes.node(0).create_user(user);
+    }
+    let juliet = [(0, "a"), (1, "b"), (2, "c")].map(|(node, resource)| {
+        nodes.clock.advance(10);
+        online(&nodes, node, "juliet", resource)
+    });
+    let tybalt = online(&nodes, 1, "tybalt", "t");
+    presence(&tybalt);
+    (nodes, juliet, tybalt)
+}
+
+/// What tybalt receives after he has sent this.
+fn answers(nodes: &TestNodes, tybalt: &NodeClient, stanza: &str) -> Vec<String> {
+    tybalt.send(stanza);
+    nodes.settle();
+    tybalt.recv()
+}
+
+#[test]
+fn a_subscriber_that_probes_a_resource_on_another_node_receives_its_availability() {
+    let nodes = two_nodes();
+    let _home = online(&nodes, 0, "juliet", "a");
+    nodes.clock.advance(10);
+    let (phone, romeo) = (online(&nodes, 1, "juliet", "b"), online(&nodes, 0, "romeo", "r"));
+    let probe = |resource: &str| {
+        presence(&romeo);
+        romeo.send(&format!("<presence type='probe' to='juliet@example.com/{resource}'/>"));
+        nodes.settle();
+        presence(&romeo)
+    };
+    assert_eq!(probe("b"), seen("juliet@example.com/b", true));
+    assert_eq!(probe("nowhere"), seen("juliet@example.com/nowhere", false));
+    phone.send("<presence type='unavailable'/>");
+    nodes.settle();
+    assert_eq!(probe("b"), seen("juliet@example.com/b", false));
+}
+
+#[test]
+fn section_4_6_6_a_recipient_of_directed_presence_may_probe_resources_on_all_nodes() {
+    let (nodes, juliet, tybalt) = three_nodes();
+    // The answer is `unsubscribed`, which changes nothing and is not shown.
+    let received = answers(&nodes, &tybalt, "<presence type='probe' to='juliet@example.com'/>");
+    assert!(received.is_empty(), "nobody sent him presence: {received:?}");
+    for session in &juliet[1..] {
+        session.send("<presence to='tybalt@example.com/t'/>");
+    }
+    nodes.settle();
+    tybalt.recv();
+    tybalt.send("<presence type='probe' to='juliet@example.com'/>");
+    nodes.settle();
+    let mut all = presence(&tybalt);
+    all.sort();
+    assert_eq!(all, [seen("juliet@example.com/b", true), seen("juliet@example.com/c", true)].concat());
+    tybalt.send("<presence type='probe' to='juliet@example.com/c'/>");
+    nodes.settle();
+    assert_eq!(presence(&tybalt), seen("juliet@example.com/c", true));
+    let received = answers(&nodes, &tybalt, "<presence type='probe' to='juliet@example.com/a'/>");
+    assert!(received.is_empty(), "{received:?}");
+}
+
+#[test]
+fn section_4_6_1_an_entity_that_becomes_unavailable_receives_no_more_presence_from_another_node() {
+    let (nodes, juliet, tybalt) = three_nodes();
+    for to in ["juliet@example.com/c", "juliet@example.com"] {
+        juliet[2].send("<presence to='tybalt@example.com/t'/>");
+        nodes.settle();
+        tybalt.recv();
+        juliet[2].recv();
+        tybalt.send(&format!("<presence type='unavailable' to='{to}'/>"));
+        nodes.settle();
+        assert_eq!(presence(&juliet[2]), seen("tybalt@example.com/t", false));
+        assert!(juliet[2].session.with(|state| state.directed_presence.is_none()), "{to}");
+    }
+    juliet[2].close();
+    nodes.settle();
+    assert!(presence(&tybalt).is_empty());
+}
+
+#[test]
+fn directed_presence_of_sessions_on_a_node_that_is_killed_is_withdrawn() {
+    for killed in [0, 2] {
+        let mut nodes = TestNodes::new(3, &observed_features());
+        for user in ["juliet", "tybalt"] {
+            nodes.node(0).create_user(user);
+        }
+        let juliet = online(&nodes, killed, "juliet", "j");
+        // His home is the node that is killed, or another one.
+        let _home = online(&nodes, 0, "tybalt", "home");
+        nodes.clock.advance(10);
+        let tybalt = online(&nodes, 1, "tybalt", "t");
+        tybalt.recv();
+        for to in ["tybalt@example.com/t", "tybalt@example.com"] {
+            juliet.send(&format!("<presence to='{to}'/>"));
+        }
+        nodes.settle();
+        assert_eq!(presence(&tybalt).len(), 2);
+        // What was withdrawn is not withdrawn again.
+        juliet.send("<presence type='unavailable' to='tybalt@example.com'/>");
+        nodes.settle();
+        tybalt.recv();
+        nodes.crash(killed);
+        nodes.settle();
+        let mut received = presence(&tybalt);
+        received.retain(|(from, _)| from.starts_with("juliet@"));
+        assert_eq!(received, seen("juliet@example.com/j", false), "node {killed}");
+    }
+}

@@ -1,0 +1,316 @@
+//! Directed presence of sessions on other nodes (RFC 6121, sections 4.6.3 and 4.6.6).
+//!
+//! A session keeps the entities to which it sent directed presence, and only its node knows them. So a probe of an entity without a
+//! subscription goes from the home of the account to the other nodes with its sessions, one after the other: each answers for its
+//! sessions, and the last one refuses if none did.
+//!
+//! A node that is killed cannot send `unavailable` to these entities. So the node that receives such presence for an entity here
+//! remembers it, and sends `unavailable` when the other node is lost.
+//!
+//! Not implemented: `unavailable` for a session on a lost node if its account has sessions on another one, to which it may have moved.
+//!
+//! ```text
+//! probe    1 whether a session has answered; 1 number of further nodes to ask, each 1 + n; then the stanza
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::lock::LeafMutex;
+use base::spawn::yield_now;
+use cluster::{Envelope, EnvelopeClass, NodeId};
+use jid::{Jid, JidRef};
+use stanza::{PresenceType, StanzaKind};
+use throng_core::account::Account;
+use throng_core::effect::Effects;
+use throng_core::shared_stanza::SharedStanza;
+
+use super::home::account_recipient;
+use crate::ClusteredNode;
+use crate::envelope_kinds::DIRECTED_PROBE;
+
+/// Maximum octets of what is remembered of directed presence of all other nodes.
+const MAX_OCTETS: usize = 16 << 20;
+/// Octets that one entry occupies besides the addresses.
+const ENTRY_OCTETS: usize = 128;
+
+/// Presence that sessions on other nodes have sent to single entities here.
+#[derive(Default)]
+pub(super) struct DirectedFromPeers(LeafMutex<NotedPresence>);
+
+#[derive(Default)]
+struct NotedPresence {
+    /// Sender and recipient.
+    nodes: BTreeMap<NodeId, BTreeSet<(Jid, Jid)>>,
+    octets: usize,
+}
+
+fn octets_of((from, to): &(Jid, Jid)) -> usize {
+    ENTRY_OCTETS + from.as_str().len() + to.as_str().len()
+}
+
+impl DirectedFromPeers {
+    /// What does not fit is not remembered.
+    fn note(&self, node: NodeId, from: JidRef<'_>, to: &Jid) {
+        let entry = (from.to_jid(), to.clone());
+        let octets = octets_of(&entry);
+        let mut noted = self.0.lock();
+        if noted.octets + octets <= MAX_OCTETS && noted.nodes.entry(node).or_default().insert(entry) {
+            noted.octets += octets;
+        }
+    }
+
+    fn forget(&self, node: NodeId, from: JidRef<'_>, to: &Jid) {
+        let mut noted = self.0.lock();
+        let Some(entries) = noted.nodes.get_mut(&node) else { return };
+        let entry = (from.to_jid(), to.clone());
+        let found = entries.remove(&entry);
+        if entries.is_empty() {
+            noted.nodes.remove(&node);
+        }
+        if found {
+            noted.octets -= octets_of(&entry);
+        }
+    }
+
+    /// Removes and returns what sessions on a node have sent.
+    pub(super) fn take_of(&self, node: NodeId) -> BTreeSet<(Jid, Jid)> {
+        let mut noted = self.0.lock();
+        let entries = noted.nodes.remove(&node).unwrap_or_default();
+        noted.octets -= entries.iter().map(octets_of).sum::<usize>();
+        entries
+    }
+}
+
+/// Maximum number of nodes that a probe visits.
+const MAX_NODES: usize = 64;
+
+/// A probe on its way through the nodes with sessions of an account.
+struct DirectedProbe {
+    /// A session has answered it.
+    answered: bool,
+    /// The nodes that it has not visited.
+    nodes: Vec<NodeId>,
+    stanza: SharedStanza,
+    from: Jid,
+    to: Jid,
+}
+
+fn encode(answered: bool, nodes: &[NodeId], stanza: &SharedStanza) -> Vec<u8> {
+    let nodes = &nodes[..nodes.len().min(MAX_NODES)];
+    let mut octets = vec![u8::from(answered), u8::try_from(nodes.len()).unwrap_or_default()];
+    for node in nodes {
+        octets.push(u8::try_from(node.as_str().len()).unwrap_or_default());
+        octets.extend(node.as_str().as_bytes());
+    }
+    octets.extend(stanza.bytes());
+    octets
+}
+
+fn decode(octets: &[u8]) -> Option<DirectedProbe> {
+    let (&[answered, count], mut rest) = octets.split_first_chunk()?;
+    let mut nodes = Vec::new();
+    for _ in 0..count {
+        let (length, after) = rest.split_first()?;
+        let (name, after) = after.split_at_checked(usize::from(*length))?;
+        nodes.push(NodeId::new(std::str::from_utf8(name).ok()?)?);
+        rest = after;
+    }
+    if answered > 1 || nodes.len() > MAX_NODES {
+        return None;
+    }
+    let probe = StanzaKind::Presence(PresenceType::Probe);
+    let stanza = SharedStanza::read(rest).filter(|stanza| stanza.kind() == probe)?;
+    let (from, to) = (stanza.sender()?, stanza.recipient()?);
+    Some(DirectedProbe { answered: answered == 1, nodes, stanza, from, to })
+}
+
+/// A presence without content. `id` is escaped already.
+fn reply(from: JidRef<'_>, to: JidRef<'_>, ty: PresenceType, id: Option<&str>) -> Option<SharedStanza> {
+    SharedStanza::build(|w| {
+        w.start("presence").attr("from", from.as_str()).attr("to", to.as_str());
+        if let Some(id) = id {
+            w.attr_raw("id", id);
+        }
+        w.attr_opt("type", ty.as_str()).end();
+    })
+}
+
+impl ClusteredNode<'_> {
+    /// Remembers presence of a session on another node to a single entity, until the session withdraws it.
+    pub(super) fn note_directed_presence(
+        &self,
+        node: NodeId,
+        stanza: &SharedStanza,
+        from: JidRef<'_>,
+        to: Option<&Jid>,
+    ) {
+        let StanzaKind::Presence(ty @ (PresenceType::Available | PresenceType::Unavailable)) = stanza.kind()
+        else {
+            return;
+        };
+        let Some(to) = to.filter(|to| from.resource().is_some() && to.as_ref().bare() != from.bare()) else {
+            return;
+        };
+        if ty == PresenceType::Unavailable {
+            return self.state.directed.forget(node, from, to);
+        }
+        // Not what a further node passes on, which remembers it itself, nor what services send.
+        let location = self.cluster.locate(self.routing_table.hash(from), None);
+        if location.contains(self.cluster.node(), node) {
+            self.state.directed.note(node, from, to);
+        }
+    }
+
+    /// The sessions that sent this presence are gone with their node.
+    pub(super) fn withdraw_directed_presence(&self, entries: BTreeSet<(Jid, Jid)>) {
+        if entries.is_empty() {
+            return;
+        }
+        let node = self.owned();
+        let task = async move {
+            let node = node.view();
+            for (from, to) in entries {
+                let hash = node.routing_table.hash(from.as_ref());
+                let moved = node.routing_table.find(from.as_ref()).is_some();
+                if !moved && node.cluster.locate(hash, None).claims().is_empty() {
+                    let gone = reply(from.as_ref(), to.as_ref(), PresenceType::Unavailable, None);
+                    let mut effects = Effects::default();
+                    effects.route(gone, from, to);
+                    node.perform(effects);
+                }
+                yield_now().await;
+            }
+        };
+        self.spawner.spawn("presence of a lost node", Box::pin(task));
+    }
+
+    /// Passes the probe of an entity without a subscription to the other nodes with sessions of an account. `answered`: whether a
+    /// session here has answered. False if there is no such node.
+    pub(super) fn probe_directed_elsewhere(
+        &self,
+        account: &Account,
+        stanza: &SharedStanza,
+        answered: bool,
+    ) -> bool {
+        let Some(to) = stanza.recipient() else { return false };
+        let resource = to.as_ref().resource();
+        let nodes: Vec<NodeId> = account.with(|state| {
+            if resource.is_some_and(|resource| state.sessions.iter().any(|s| s.resource() == resource)) {
+                return Vec::new();
+            }
+            let may_have = |name: &str| {
+                let peers = state.peers().iter();
+                let of = peers.filter(|peer| {
+                    !peer.reported || peer.sessions.iter().any(|session| *session.resource == *name)
+                });
+                of.map(|peer| peer.node).collect()
+            };
+            match resource {
+                Some(resource) => may_have(resource),
+                None => state.peers().iter().map(|peer| peer.node).collect(),
+            }
+        });
+        self.pass_probe_on(account, stanza, answered, &nodes)
+    }
+
+    /// Sends a probe to the first of these nodes that takes it; false if none does.
+    fn pass_probe_on(
+        &self,
+        account: &Account,
+        stanza: &SharedStanza,
+        answered: bool,
+        nodes: &[NodeId],
+    ) -> bool {
+        let own = self.cluster.node();
+        let mut rest = nodes;
+        while let Some((node, further)) = rest.split_first() {
+            rest = further;
+            let recipients = vec![account_recipient(account)];
+            let octets = encode(answered, further, stanza);
+            let envelope = Envelope::new(DIRECTED_PROBE, EnvelopeClass::Control, own, recipients, octets);
+            if self.cluster.deliver(*node, envelope).is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Another node asks whether sessions here have sent directed presence to an entity. False if the octets are no probe.
+    pub(super) fn on_directed_probe(&self, envelope: &Envelope) -> bool {
+        let Some(probe) = decode(&envelope.bytes) else { return false };
+        let (from, to) = (probe.from.as_ref(), probe.to.as_ref());
+        let mut effects = Effects::default();
+        let account = self.accounts_of(envelope).next();
+        // The address that is probed must be that of the account.
+        let account = account.or_else(|| self.routing_table.find(to.bare()));
+        let mut answered = probe.answered;
+        if let Some(account) = account.as_ref().filter(|account| account.jid.as_ref() == to.bare()) {
+            for session in account.sessions() {
+                let names_other = to.resource().is_some_and(|resource| resource != session.resource());
+                if !names_other && session.has_directed_presence_to(from) {
+                    answered = true;
+                    let here = reply(session.full(), from, PresenceType::Available, None);
+                    effects.route(here, session.jid.clone(), probe.from.clone());
+                }
+            }
+            if self.pass_probe_on(account, &probe.stanza, answered, &probe.nodes) {
+                answered = true;
+            }
+        }
+        if !answered {
+            let id = probe.stanza.head().raw_id(probe.stanza.bytes());
+            let refusal = reply(to.bare(), from.bare(), PresenceType::Unsubscribed, id);
+            effects.route(refusal, to.bare().to_jid(), from.bare().to_jid());
+        }
+        if !effects.is_empty() {
+            self.perform(effects);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directed_presence_is_remembered_until_it_is_withdrawn_and_bounded() {
+        let noted = DirectedFromPeers::default();
+        let [a, b] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
+        let [romeo, juliet] = ["romeo@x/r", "juliet@x"].map(|text| Jid::parse(text).unwrap());
+        for node in [a, a, b] {
+            noted.note(node, romeo.as_ref(), &juliet);
+        }
+        noted.forget(b, romeo.as_ref(), &juliet);
+        noted.forget(b, romeo.as_ref(), &juliet);
+        assert!(noted.take_of(b).is_empty());
+        assert_eq!(noted.take_of(a).into_iter().collect::<Vec<_>>(), [(romeo, juliet.clone())]);
+        assert_eq!(noted.0.lock().octets, 0);
+        for number in 0..40_000 {
+            let from = Jid::parse(&format!("romeo@x/{number:0>1000}")).unwrap();
+            noted.note(a, from.as_ref(), &juliet);
+        }
+        let octets = noted.0.lock().octets;
+        assert!(octets <= MAX_OCTETS && octets > MAX_OCTETS / 2);
+    }
+
+    #[test]
+    fn a_probe_is_read_as_it_was_written_and_anything_else_is_refused() {
+        let stanza = SharedStanza::parse(b"<presence type='probe' from='a@b/c' to='d@e'/>").unwrap();
+        let nodes = ["one", "two"].map(|name| NodeId::new(name).unwrap());
+        for answered in [false, true] {
+            let octets = encode(answered, &nodes, &stanza);
+            let read = decode(&octets).unwrap();
+            assert_eq!((read.answered, &read.nodes[..]), (answered, &nodes[..]));
+            assert_eq!((read.from.as_str(), read.to.as_str()), ("a@b/c", "d@e"));
+            assert!((0..octets.len()).all(|length| decode(&octets[..length]).is_none()));
+        }
+        assert!(decode(&[&[2, 0], stanza.bytes()].concat()).is_none());
+        for other in ["<presence from='a@b/c' to='d@e'/>", "<presence type='probe' from='a@b/c'/>"] {
+            let other = SharedStanza::parse(other.as_bytes()).unwrap();
+            assert!(decode(&encode(false, &nodes, &other)).is_none());
+        }
+        let many = vec![nodes[0]; 1000];
+        assert_eq!(decode(&encode(false, &many, &stanza)).unwrap().nodes.len(), MAX_NODES);
+    }
+}
