@@ -9,6 +9,7 @@
 //! Every subscriber must see the same order, so nothing of a node is sent from outside its task.
 
 mod affiliation;
+mod answers;
 mod bulk_nodes;
 mod commands;
 mod delivery;
@@ -22,16 +23,20 @@ mod online_subscribers;
 mod options;
 pub mod pep;
 mod plain_subscriptions;
+mod presence_spreads;
 mod pubsub_error;
 mod pubsub_host;
 mod pubsub_shared;
 mod request;
 mod requester_facts;
+mod reservations;
 mod service;
 mod subscriber_cache;
+mod subscriber_filter;
 mod subscription;
 #[cfg(test)]
 mod tests;
+mod user_buckets;
 mod write_queue;
 
 use feature_api::disco::DiscoIdentity;

@@ -18,7 +18,7 @@ use crate::options::{NodeCreationAccess, PubSubLimits, PubSubOptions};
 pub(crate) struct Relation {
     /// The user may see the presence of one of them.
     pub(crate) sees_presence: bool,
-    /// The user is in one of the groups, in the roster of one of them.
+    /// The user is in one of the groups, in the roster of one whose presence it may see.
     pub(crate) is_in_group: bool,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct ServiceHost {
 }
 
 /// Owners whose rosters are read for one request.
-const MAX_OWNERS: usize = 8;
+pub(crate) const MAX_OWNERS: usize = 8;
 
 impl PubSubHost for ServiceHost {
     fn may_create(&self, node: &Arc<Node>, _: JidRef<'_>, user: JidRef<'_>, options: &PubSubOptions) -> bool {
@@ -121,10 +121,13 @@ impl PubSubHost for ServiceHost {
             let mut relation = Relation::default();
             let local = owners.into_iter().filter(|owner| node.host(owner.domain()).is_some());
             for owner in local.take(MAX_OWNERS) {
-                if relation.sees_presence && (groups.is_empty() || relation.is_in_group) {
-                    break;
+                let mut of_owner = Relation::default();
+                read_relation(&node, &owner, &user, &groups, &mut of_owner).await?;
+                // One owner must fulfil both: the presence of one says nothing about the groups of another.
+                if of_owner.sees_presence && (groups.is_empty() || of_owner.is_in_group) {
+                    return Ok(of_owner);
                 }
-                read_relation(&node, &owner, &user, &groups, &mut relation).await?;
+                relation.sees_presence |= of_owner.sees_presence;
             }
             Ok(relation)
         })

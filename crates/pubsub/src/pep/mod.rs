@@ -22,6 +22,7 @@ mod account_host;
 mod account_nodes;
 mod discovery;
 mod interest;
+mod interest_passes;
 mod notice;
 mod notifications;
 mod options;
@@ -42,6 +43,7 @@ use xml::Ns;
 
 use self::account_host::{AccountHost, PepAccounts};
 use self::discovery::AccountDiscovery;
+use self::interest_passes::InterestPasses;
 use crate::pubsub_shared::UserChange;
 use crate::service::PubSubService;
 
@@ -120,6 +122,7 @@ const REQUESTS: &[IqKey] = &[
 pub(crate) struct PersonalEventing {
     pub(crate) service: PubSubService,
     pub(crate) accounts: Arc<PepAccounts>,
+    passes: Arc<InterestPasses>,
 }
 
 fn build(builder: &mut FeatureBuilder<'_>) {
@@ -128,7 +131,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     let pep = builder.shared_state(|| {
         let accounts = Arc::new(PepAccounts::default());
         let host = AccountHost { domain, accounts: accounts.clone() };
-        PersonalEventing { service: PubSubService::new(Box::new(host), first), accounts }
+        PersonalEventing { service: PubSubService::new(Box::new(host), first), accounts, passes: Arc::default() }
     });
     pep.service.shared.set_options(options);
     for key in REQUESTS {

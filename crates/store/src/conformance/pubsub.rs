@@ -11,6 +11,8 @@ cases! {
     a_node_is_put_replaced_and_removed,
     changes_of_a_missing_node_have_no_effect,
     items_are_kept_in_the_order_of_publication,
+    items_are_read_up_to_a_number_of_bytes,
+    records_of_a_service_are_listed_in_pages,
     affiliations_are_read_by_node_and_by_entity,
     plain_subscriptions_are_read_by_node_in_pages,
     subscriptions_of_an_entity_are_read_over_all_nodes,
@@ -136,6 +138,50 @@ async fn items_are_kept_in_the_order_of_publication(f: Fixture) {
     apply(&f.stores, MUSINGS, vec![PubSubChange::RemoveItems, put(50, "z")]).await;
     assert_eq!(ids(&f.stores, MUSINGS).await, "z");
     assert_eq!(ids(&f.stores, "pubsub.example.org/other").await, "");
+}
+
+async fn items_are_read_up_to_a_number_of_bytes(f: Fixture) {
+    create(&f.stores, &["princely musings"]).await;
+    let sizes = [10_usize, 20, 30, 40];
+    let put = sizes.iter().zip(1..).map(|(size, seq)| {
+        PubSubChange::PutItem(item(seq, &seq.to_string(), "x".repeat(*size).as_bytes()))
+    });
+    apply(&f.stores, MUSINGS, put.collect()).await;
+    for (bytes, from_end, want) in [
+        (0, false, &[1][..]),
+        (30, false, &[1, 2]),
+        (59, false, &[1, 2]),
+        (100, false, &[1, 2, 3, 4]),
+        (0, true, &[4]),
+        (69, true, &[4]),
+        (70, true, &[3, 4]),
+        (u64::MAX, true, &[1, 2, 3, 4]),
+    ] {
+        let node = jid(MUSINGS);
+        let found = f.stores.pubsub.items_within(node.as_ref(), vec![4, 9, 2, 1, 3], bytes, from_end).await;
+        let found: Vec<u64> = found.unwrap().iter().map(|item| item.head.seq).collect();
+        assert_eq!(found, want, "{bytes}, {from_end}");
+    }
+    let nowhere = jid("pubsub.example.org/nowhere");
+    assert!(f.stores.pubsub.items_within(nowhere.as_ref(), vec![1], 9, false).await.unwrap().is_empty());
+    assert!(f.stores.pubsub.items_within(jid(MUSINGS).as_ref(), vec![], 9, true).await.unwrap().is_empty());
+}
+
+async fn records_of_a_service_are_listed_in_pages(f: Fixture) {
+    create(&f.stores, &["a", "b", "c"]).await;
+    apply(&f.stores, "pubsub.example.org/b", vec![PubSubChange::Put(record("hidden", false))]).await;
+    let (service, after) = (jid("pubsub.example.org"), jid("pubsub.example.org/a"));
+    let all = f.stores.pubsub.records(service.as_ref(), None, 9).await.unwrap();
+    assert_eq!(all.iter().map(|one| one.jid.as_str()).collect::<Vec<_>>(), [
+        "pubsub.example.org/a",
+        "pubsub.example.org/b",
+        "pubsub.example.org/c"
+    ]);
+    let page = f.stores.pubsub.records(service.as_ref(), Some(after), 1).await.unwrap();
+    assert_eq!((page.len(), &page[0].record), (1, &record("hidden", false)));
+    let nowhere = jid("pubsub.example.org/nowhere");
+    assert!(f.stores.pubsub.records(service.as_ref(), Some(nowhere), 9).await.unwrap().is_empty());
+    assert!(f.stores.pubsub.records(jid("juliet@example.org").as_ref(), None, 9).await.unwrap().is_empty());
 }
 
 async fn affiliations_are_read_by_node_and_by_entity(f: Fixture) {

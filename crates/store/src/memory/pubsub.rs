@@ -7,7 +7,7 @@ use jid::{Jid, JidRef};
 use super::{MemoryStore, ready};
 use crate::pubsub::{
     EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubNodeRecord,
-    SpecialSubscription, StoredPubSubNode,
+    PubSubNodeOfService, SpecialSubscription, StoredPubSubNode, items_that_fit,
 };
 use crate::{AddressId, PubSub, StoreFuture, SubscriptionSide};
 
@@ -178,6 +178,22 @@ impl PubSub for MemoryStore {
         ready(Ok(items))
     }
 
+    fn items_within(
+        &self,
+        node: JidRef<'_>,
+        seqs: Vec<u64>,
+        bytes: u64,
+        from_end: bool,
+    ) -> StoreFuture<'_, Vec<PubSubItem>> {
+        let all = self.items(node, seqs);
+        Box::pin(async move {
+            let mut all = all.await?;
+            let sizes: Vec<u64> = all.iter().map(|item| item.payload.len() as u64).collect();
+            let range = items_that_fit(&sizes, bytes, from_end);
+            Ok(all.drain(range).collect())
+        })
+    }
+
     fn of_services(&self, services: Vec<AddressId>) -> StoreFuture<'_, Vec<(AddressId, Jid)>> {
         let state = self.state.lock();
         let wanted: BTreeSet<AddressId> = services.into_iter().collect();
@@ -217,6 +233,17 @@ impl PubSub for MemoryStore {
         limit: u32,
     ) -> StoreFuture<'_, Vec<ListedPubSubNode>> {
         ready(Ok(self.pubsub_page(service, after, limit, |jid, entry| Some(listed(jid, entry)))))
+    }
+
+    fn records(
+        &self,
+        service: JidRef<'_>,
+        after: Option<Jid>,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<PubSubNodeOfService>> {
+        ready(Ok(self.pubsub_page(service, after, limit, |jid, entry| {
+            Some(PubSubNodeOfService { jid: jid.clone(), record: entry.record.clone() })
+        })))
     }
 
     fn count(&self, service: JidRef<'_>) -> StoreFuture<'_, u64> {
