@@ -55,15 +55,16 @@ impl Delivery {
 
     /// Whether only users who are online receive the events, and this node knows them all.
     pub(crate) fn is_for_online(&self) -> bool {
-        let is_missed =
-            |event: &NodeEvent| event.stanza.kind() == StanzaKind::Message(MessageType::Headline);
+        let is_missed = |event: &NodeEvent| event.stanza.kind() == StanzaKind::Message(MessageType::Headline);
         self.node.is_single() && self.events().all(is_missed)
     }
 
     /// Whether it must be read who may still read the node, for these plain subscribers and others.
     pub(crate) fn needs_filter(&self, plain: &[Jid]) -> bool {
         self.filter.is_none()
-            && self.events().any(|event| event.condition.is_some() && !(plain.is_empty() && event.is_for_nobody()))
+            && self
+                .events()
+                .any(|event| event.condition.is_some() && !(plain.is_empty() && event.is_for_nobody()))
     }
 
     /// Reads who may still read the node.
@@ -226,9 +227,17 @@ pub(crate) fn implicit_multicast(stanza: &SharedStanza, service: &Jid, recipient
 enum DeliveryStep {
     Multicast(Multicast),
     /// A stanza for one recipient, which may have no `to` yet.
-    Direct { to: Jid, stanza: SharedStanza, is_addressed: bool },
+    Direct {
+        to: Jid,
+        stanza: SharedStanza,
+        is_addressed: bool,
+    },
     /// An event to a subscriber with several subscriptions, whose identifiers it must have.
-    Separate { to: Jid, stanza: SharedStanza, subids: Vec<Box<str>> },
+    Separate {
+        to: Jid,
+        stanza: SharedStanza,
+        subids: Vec<Box<str>>,
+    },
     /// An event to recipients that must be read.
     Later(SharedStanza, BoxFuture<'static, Arc<[Jid]>>),
 }
@@ -273,7 +282,8 @@ impl DeliveryRun {
                         bytes += self.route(&mut effects, &to, stanza);
                     }
                     DeliveryStep::Separate { to, stanza, subids } => {
-                        let stanza = with_subids(&stanza, &subids).and_then(|one| one.with_to(Some(to.as_ref())));
+                        let stanza =
+                            with_subids(&stanza, &subids).and_then(|one| one.with_to(Some(to.as_ref())));
                         bytes += self.route(&mut effects, &to, stanza);
                     }
                     DeliveryStep::Later(stanza, read) if effects.is_empty() => {

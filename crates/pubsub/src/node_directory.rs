@@ -102,7 +102,14 @@ pub(crate) struct NodeTouch {
 impl NodeDirectory {
     /// A node of this weight is used. The weight of all nodes stays below `most`: the least used ones give way, and a node
     /// that is larger than that must be dropped when it has no requests.
-    pub(crate) fn touch(&self, node: &Jid, creator: &Jid, used: u32, weight: usize, most: usize) -> NodeTouch {
+    pub(crate) fn touch(
+        &self,
+        node: &Jid,
+        creator: &Jid,
+        used: u32,
+        weight: usize,
+        most: usize,
+    ) -> NodeTouch {
         let mut state = self.0.lock();
         state.remove(node);
         if weight > most {

@@ -365,9 +365,9 @@ pub(crate) const AUTHORIZATION_FORM: &str = "http://jabber.org/protocol/pubsub#s
 /// message of type error with the event.
 pub(crate) fn lost_event(message: TreeNode<'_>) -> Option<String> {
     let error = message.child("error", Ns::Client)?;
-    let is_gone = error.child_elements().any(|one| {
-        one.ns() == Some(Ns::Stanzas) && matches!(one.name(), "item-not-found" | "gone")
-    });
+    let is_gone = error
+        .child_elements()
+        .any(|one| one.ns() == Some(Ns::Stanzas) && matches!(one.name(), "item-not-found" | "gone"));
     let content = message.child("event", Ns::PubsubEvent)?.child_elements().next()?;
     node_name(content).ok()?.filter(|_| is_gone)
 }

@@ -107,8 +107,7 @@ impl NodeTask {
             let is_own = user.as_ref() == owner.bare();
             // Others leave room for the subscriptions that a user wants.
             let most = if is_own { most } else { most.div_ceil(2) };
-            let exists =
-                !is_account(node, &user) || node.stores.accounts.exists(user.as_ref()).await?;
+            let exists = !is_account(node, &user) || node.stores.accounts.exists(user.as_ref()).await?;
             change.subscriber.is_admitted = node.is_admin(owner.bare()) && exists
                 || exists && plain.count_of_user(user.as_ref(), most).await? < u64::from(most);
         }
@@ -177,9 +176,7 @@ impl NodeTask {
             None => config.send_last == SendLast::OnSubAndPresence,
             // Whether the node exists is a secret for those who may not read it.
             Some(_) if node.is_of_account() => user.bare() != self.key.bare(),
-            Some(
-                NodeRequest::Subscribe { .. } | NodeRequest::Items(_) | NodeRequest::DiscoItems(_),
-            ) => true,
+            Some(NodeRequest::Subscribe { .. } | NodeRequest::Items(_) | NodeRequest::DiscoItems(_)) => true,
             Some(NodeRequest::Publish { .. } | NodeRequest::Retract { .. }) => {
                 config.publish_model == PublishModel::Subscribers
             }
@@ -190,8 +187,8 @@ impl NodeTask {
 
     /// Whether a request, or presence, depends on a plain subscription.
     fn needs_subscription(&self, request: Option<&NodeRequest>, user: &Jid) -> bool {
-        let is_of_stranger = self.node.as_ref().is_some_and(PubSubNode::is_of_account)
-            && user.bare() != self.key.bare();
+        let is_of_stranger =
+            self.node.as_ref().is_some_and(PubSubNode::is_of_account) && user.bare() != self.key.bare();
         is_of_stranger || request.is_none_or(needs_subscription)
     }
 

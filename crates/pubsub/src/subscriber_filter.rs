@@ -55,9 +55,8 @@ impl SubscriberFilter {
         if self.blocked.as_ref().is_some_and(|blocked| blocked.matches(subscriber)) {
             return false;
         }
-        let is_exempt =
-            self.condition.exempt.binary_search_by(|one| one.as_str().cmp(user.as_str())).is_ok()
-                || self.condition.account.is_none() && node.is_admin(user);
+        let is_exempt = self.condition.exempt.binary_search_by(|one| one.as_str().cmp(user.as_str())).is_ok()
+            || self.condition.account.is_none() && node.is_admin(user);
         is_exempt
             || !self.has_failed
                 && self.contacts.as_ref().is_none_or(|contacts| contacts.contains(user.as_str()))

@@ -56,7 +56,7 @@ fn users_on_all_nodes_of_a_cluster() {
         assert!(items.concat().contains(TUNE_PAYLOAD), "{items:?}");
         let refused =
             cluster.request(&benvolio, "juliet@example.com", "get", &format!("<items node='{TUNE}'/>"));
-        assert!(refused.concat().contains("presence-subscription-required"), "{refused:?}");
+        assert!(refused.concat().contains("<item-not-found "), "{refused:?}");
         for at in 0..count {
             let (_, last) = cluster.connect(at, "romeo", &format!("late{at}"), &[TUNE]);
             assert_eq!(last, want, "{count}: late on {at}");

@@ -107,7 +107,8 @@ impl PubSubNode {
         self.put_record(ctx);
         for (user, affiliation) in self.affiliations.iter() {
             if *affiliation == NodeAffiliation::Owner {
-                ctx.changes.push(PubSubChange::Affiliate(user.clone(), self.stored_number(user, *affiliation)));
+                ctx.changes
+                    .push(PubSubChange::Affiliate(user.clone(), self.stored_number(user, *affiliation)));
             }
         }
         self.affiliations.retain(|_, one| *one == NodeAffiliation::Owner);
@@ -134,7 +135,8 @@ impl PubSubNode {
                         true => PubSubNodeConfig::of_account(ctx.limits),
                         false => PubSubNodeConfig::new(ctx.limits),
                     };
-                    let created = PubSubNode::create(ctx, service, name, creator, (defaults, config.as_ref()));
+                    let created =
+                        PubSubNode::create(ctx, service, name, creator, (defaults, config.as_ref()));
                     // A request that is refused removes nothing.
                     created.inspect_err(|_| drop(ctx.changes.pop()))?
                 };

@@ -137,7 +137,8 @@ impl PubSubNode {
             return None;
         }
         let account = self.is_of_account().then(|| self.service.clone());
-        let owners = || account.clone().map_or_else(|| self.accepted_owners().cloned().collect(), |one| vec![one]);
+        let owners =
+            || account.clone().map_or_else(|| self.accepted_owners().cloned().collect(), |one| vec![one]);
         let groups = (model == AccessModel::Roster).then(|| self.config.roster_groups.clone());
         // In the order of the map.
         let exempt = self.affiliations.iter().filter(|(_, one)| one.may_always_read());

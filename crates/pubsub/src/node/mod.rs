@@ -346,7 +346,9 @@ impl PubSubNode {
         if request.is_of_owner() && self.affiliation(requester) != NodeAffiliation::Owner {
             return Err(forbidden());
         }
-        if request.is_of_owner() || matches!(request, NodeRequest::Publish { .. } | NodeRequest::Retract { .. }) {
+        if request.is_of_owner()
+            || matches!(request, NodeRequest::Publish { .. } | NodeRequest::Retract { .. })
+        {
             self.confirm_owner(ctx, requester);
         }
         match request {

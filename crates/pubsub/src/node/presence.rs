@@ -25,7 +25,10 @@ impl PubSubNode {
         let receives = requester.has_plain_subscription
             || own.iter().any(|one| one.receives_events() && is_of_session(one));
         // The right to read may have ended since the subscription.
-        if receives && self.check_read(requester).is_ok() && self.config.send_last == SendLast::OnSubAndPresence {
+        if receives
+            && self.check_read(requester).is_ok()
+            && self.config.send_last == SendLast::OnSubAndPresence
+        {
             self.send_last(ctx, jid);
         }
     }

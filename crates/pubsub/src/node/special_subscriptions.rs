@@ -23,7 +23,7 @@ impl SpecialSubscriptions {
     }
 
     /// All, by user.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &NodeSubscription> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &NodeSubscription> + Clone {
         self.by_user.values().flatten()
     }
 
@@ -115,7 +115,8 @@ mod tests {
     #[test]
     fn subscriptions_are_found_by_user_and_by_address() {
         let all = [("a@b/x", "1"), ("a@b", "2"), ("a@b.c", "3"), ("a@b/y", "4")];
-        let mut special: SpecialSubscriptions = all.map(|(jid, subid)| one(jid, subid, None)).into_iter().collect();
+        let mut special: SpecialSubscriptions =
+            all.map(|(jid, subid)| one(jid, subid, None)).into_iter().collect();
         let user = Jid::parse("a@b/z").unwrap();
         assert_eq!((special.len(), special.of_user(user.as_ref()).len()), (4, 3));
         assert_eq!(special.of_jid(&Jid::parse("a@b/x").unwrap()).count(), 1);

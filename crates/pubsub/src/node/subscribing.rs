@@ -56,7 +56,8 @@ impl PubSubNode {
             return Ok(self.subscription_answer(&jid, "subscribed", subid.as_deref(), None));
         }
         let count = existing.len() + usize::from(is_plain);
-        let of_user = self.special.of_user(jid.as_ref()).len() + usize::from(requester.has_plain_subscription);
+        let of_user =
+            self.special.of_user(jid.as_ref()).len() + usize::from(requester.has_plain_subscription);
         if of_user >= ctx.limits.subscriptions_per_address || count == 0 && !requester.may_subscribe {
             return Err(pubsub_error("too-many-subscriptions"));
         }
@@ -144,8 +145,7 @@ impl PubSubNode {
         }
         self.confirm_owner(ctx, requester);
         let is_meant = |one: &&NodeSubscription| {
-            !one.is_approved()
-                && approval.subid.as_ref().is_none_or(|subid| **subid == *one.subid)
+            !one.is_approved() && approval.subid.as_ref().is_none_or(|subid| **subid == *one.subid)
         };
         let Some(pending) = self.special.of_jid(&approval.subscriber).find(is_meant).cloned() else { return };
         if approval.allow {
@@ -226,12 +226,7 @@ impl PubSubNode {
     }
 
     /// A plain subscription becomes one with an id.
-    pub(super) fn make_special(
-        &mut self,
-        ctx: &mut NodeCtx<'_>,
-        jid: &Jid,
-        options: SubscriptionOptions,
-    ) {
+    pub(super) fn make_special(&mut self, ctx: &mut NodeCtx<'_>, jid: &Jid, options: SubscriptionOptions) {
         ctx.changes.push(PubSubChange::Unsubscribe(jid.clone()));
         let subid: Box<str> = (ctx.new_id)().into();
         let state = SubscriptionState::Subscribed;

@@ -47,10 +47,7 @@ impl PubSubNode {
         })
     }
 
-    pub(super) fn list_subscriptions(
-        &self,
-        rsm: Option<RsmRequest>,
-    ) -> Result<PubSubAnswer, StanzaError> {
+    pub(super) fn list_subscriptions(&self, rsm: Option<RsmRequest>) -> Result<PubSubAnswer, StanzaError> {
         let after = match rsm.as_ref().map(|rsm| &rsm.position) {
             None | Some(PagePosition::First) => None,
             Some(PagePosition::After(id)) => Some(id.as_str()),
@@ -60,8 +57,7 @@ impl PubSubNode {
         // Special ones come first; their ids are those of the page.
         let mut approved = self.special.iter().filter(|one| one.is_approved());
         let special_count = approved.clone().count() as u64;
-        let is_after_special =
-            after.is_some_and(|after| approved.clone().any(|one| *one.subid == *after));
+        let is_after_special = after.is_some_and(|after| approved.clone().any(|one| *one.subid == *after));
         let (mut special, mut bytes) = (Vec::new(), 0);
         let mut plain_after = None;
         match after {

@@ -134,42 +134,37 @@ impl PersonalEventing {
     async fn pass(&self, node: &Arc<Node>, user: &Jid, interest: WaitingInterest) {
         let WaitingInterest { names, accounts } = interest;
         let accounts: Vec<AccountKey> = accounts.into_iter().collect();
-        {
-            let pep = self;
-            let nodes = match pep.accounts.nodes.nodes(node, &accounts).await {
-                Ok(nodes) => nodes,
-                Err(error) => {
-                    tracing::warn!(%user, %error, "the nodes of contacts could not be read");
-                    return;
-                }
-            };
-            let wanted =
-                nodes.into_iter().filter(|key| key.resource().is_some_and(|name| names.contains(name)));
-            let mut blocked: HashMap<Jid, bool> = HashMap::new();
-            for key in wanted {
-                let owner = key.bare().to_jid();
-                if owner.as_ref() != user.bare() {
-                    let known = blocked
-                        .get(&owner)
-                        .copied()
-                        .or_else(|| node.account_views().has_blocked(owner.as_ref(), user.as_ref()));
-                    let is_blocked = match known {
-                        Some(known) => known,
-                        None => {
-                            let read =
-                                node.account_views().load_has_blocked(node, owner.as_ref(), user.as_ref());
-                            read.await.unwrap_or(true)
-                        }
-                    };
-                    blocked.insert(owner, is_blocked);
-                    if is_blocked {
-                        continue;
-                    }
-                }
-                let input = NodeInput::Interested { user: user.clone() };
-                let message = NodeMessage { node: node.clone(), input };
-                pep.service.send_waiting(node, key, message, MESSAGE_BYTES).await;
+        let nodes = match self.accounts.nodes.nodes(node, &accounts).await {
+            Ok(nodes) => nodes,
+            Err(error) => {
+                tracing::warn!(%user, %error, "the nodes of contacts could not be read");
+                return;
             }
+        };
+        let wanted = nodes.into_iter().filter(|key| key.resource().is_some_and(|name| names.contains(name)));
+        let mut blocked: HashMap<Jid, bool> = HashMap::new();
+        for key in wanted {
+            let owner = key.bare().to_jid();
+            if owner.as_ref() != user.bare() {
+                let known = blocked
+                    .get(&owner)
+                    .copied()
+                    .or_else(|| node.account_views().has_blocked(owner.as_ref(), user.as_ref()));
+                let is_blocked = match known {
+                    Some(known) => known,
+                    None => {
+                        let read = node.account_views().load_has_blocked(node, owner.as_ref(), user.as_ref());
+                        read.await.unwrap_or(true)
+                    }
+                };
+                blocked.insert(owner, is_blocked);
+                if is_blocked {
+                    continue;
+                }
+            }
+            let input = NodeInput::Interested { user: user.clone() };
+            let message = NodeMessage { node: node.clone(), input };
+            self.service.send_waiting(node, key, message, MESSAGE_BYTES).await;
         }
     }
 }

@@ -131,7 +131,11 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     let pep = builder.shared_state(|| {
         let accounts = Arc::new(PepAccounts::default());
         let host = AccountHost { domain, accounts: accounts.clone() };
-        PersonalEventing { service: PubSubService::new(Box::new(host), first), accounts, passes: Arc::default() }
+        PersonalEventing {
+            service: PubSubService::new(Box::new(host), first),
+            accounts,
+            passes: Arc::default(),
+        }
     });
     pep.service.shared.set_options(options);
     for key in REQUESTS {

@@ -3,8 +3,8 @@
 
 use feature_api::EnabledFeature;
 use feature_api::feature::FeatureOptions;
-use store::blocklists::Unblock;
 use store::Subscription;
+use store::blocklists::Unblock;
 
 use super::*;
 use crate::pep;
@@ -66,9 +66,10 @@ fn what_an_owner_changes_without_effect_is_told_to_nobody() {
         assert!(answer.contains("type='result'"), "{answer}");
         francisco.recv().len()
     };
-    assert_eq!([change("none"), change("subscribed"), change("subscribed"), change("none"), change("none")], [
-        0, 1, 0, 1, 0
-    ]);
+    assert_eq!(
+        [change("none"), change("subscribed"), change("subscribed"), change("none"), change("none")],
+        [0, 1, 0, 1, 0]
+    );
     let twice = [("francisco@example.com", "subscribed"), ("francisco@example.com", "none")];
     assert!(change_subscriptions(&hamlet, NODE, &twice).contains("type='result'"));
     assert_eq!(francisco.recv().len(), 2);
@@ -169,7 +170,8 @@ fn the_roster_of_an_owner_whom_others_have_named_says_nothing() {
 #[test]
 fn a_subscription_gives_nothing_when_the_right_to_read_has_ended() {
     let denmark = Denmark::new();
-    let hamlet = denmark.node(&[("pubsub#access_model", "presence"), ("pubsub#publish_model", "subscribers")]);
+    let hamlet =
+        denmark.node(&[("pubsub#access_model", "presence"), ("pubsub#publish_model", "subscribers")]);
     let (francisco, bernardo) = (denmark.connect("francisco"), denmark.connect("bernardo"));
     for user in ["francisco", "bernardo"] {
         denmark.engine.add_contact("hamlet", user, Subscription::FROM | Subscription::IN_ROSTER);
@@ -296,8 +298,10 @@ fn a_refused_creation_leaves_the_address_of_a_node_that_has_moved() {
 
 #[test]
 fn requests_under_way_share_the_limits_of_a_user() {
-    let denmark =
-        Denmark::with(&[("nodes_per_user", OptionValue::Int(3)), ("subscriptions_per_user", OptionValue::Int(2))]);
+    let denmark = Denmark::with(&[
+        ("nodes_per_user", OptionValue::Int(3)),
+        ("subscriptions_per_user", OptionValue::Int(2)),
+    ]);
     let hamlet = denmark.connect("hamlet");
     let send_all = |client: &NodeClient, held: &'static str, content: &dyn Fn(usize) -> String| {
         denmark.engine.hold_store_call(Some(held));
@@ -370,10 +374,15 @@ fn at_account(client: &NodeClient, kind: &str, ns: &str, content: &str) -> Strin
 fn strangers_do_not_learn_which_nodes_an_account_has() {
     let denmark = with_pep();
     let (hamlet, francisco) = (denmark.connect("hamlet"), denmark.connect("francisco"));
-    for (node, model) in [("urn:closed", "whitelist"), ("urn:contacts", "presence"), ("urn:groups", "roster")] {
+    for (node, model) in [("urn:closed", "whitelist"), ("urn:contacts", "presence"), ("urn:groups", "roster")]
+    {
         let config = form("node_config", &[("pubsub#access_model", model)]);
-        let created =
-            at_account(&hamlet, "set", "", &format!("<create node='{node}'/><configure>{config}</configure>"));
+        let created = at_account(
+            &hamlet,
+            "set",
+            "",
+            &format!("<create node='{node}'/><configure>{config}</configure>"),
+        );
         assert!(created.contains("type='result'"), "{created}");
     }
     let own = "jid='francisco@example.com'";
@@ -420,8 +429,12 @@ fn a_contact_that_is_removed_or_blocked_receives_nothing_from_an_account() {
         at_account(&hamlet, "set", "", &format!("<create node='{node}'/><configure>{config}</configure>"));
     };
     let publish = |node: &str, id: &str| {
-        let published =
-            at_account(&hamlet, "set", "", &format!("<publish node='{node}'><item id='{id}'>{ENTRY}</item></publish>"));
+        let published = at_account(
+            &hamlet,
+            "set",
+            "",
+            &format!("<publish node='{node}'><item id='{id}'>{ENTRY}</item></publish>"),
+        );
         assert!(published.contains("type='result'"), "{published}");
         francisco.recv().len()
     };
@@ -438,7 +451,8 @@ fn a_contact_that_is_removed_or_blocked_receives_nothing_from_an_account() {
     assert_eq!((publish("urn:open", "2"), publish("urn:contacts", "2")), (1, 0));
     let (owner, other) = (hamlet.bare().to_jid(), francisco.bare().to_jid());
     let stores = &denmark.engine.stores;
-    let block = stores.blocklists.update_blocklist(owner.as_ref(), vec![other], Unblock::These(Vec::new()), 10);
+    let block =
+        stores.blocklists.update_blocklist(owner.as_ref(), vec![other], Unblock::These(Vec::new()), 10);
     denmark.engine.block_on(block).unwrap();
     assert_eq!(publish("urn:open", "3"), 0);
 }

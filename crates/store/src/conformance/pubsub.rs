@@ -143,9 +143,10 @@ async fn items_are_kept_in_the_order_of_publication(f: Fixture) {
 async fn items_are_read_up_to_a_number_of_bytes(f: Fixture) {
     create(&f.stores, &["princely musings"]).await;
     let sizes = [10_usize, 20, 30, 40];
-    let put = sizes.iter().zip(1..).map(|(size, seq)| {
-        PubSubChange::PutItem(item(seq, &seq.to_string(), "x".repeat(*size).as_bytes()))
-    });
+    let put = sizes
+        .iter()
+        .zip(1..)
+        .map(|(size, seq)| PubSubChange::PutItem(item(seq, &seq.to_string(), "x".repeat(*size).as_bytes())));
     apply(&f.stores, MUSINGS, put.collect()).await;
     for (bytes, from_end, want) in [
         (0, false, &[1][..]),
@@ -172,11 +173,10 @@ async fn records_of_a_service_are_listed_in_pages(f: Fixture) {
     apply(&f.stores, "pubsub.example.org/b", vec![PubSubChange::Put(record("hidden", false))]).await;
     let (service, after) = (jid("pubsub.example.org"), jid("pubsub.example.org/a"));
     let all = f.stores.pubsub.records(service.as_ref(), None, 9).await.unwrap();
-    assert_eq!(all.iter().map(|one| one.jid.as_str()).collect::<Vec<_>>(), [
-        "pubsub.example.org/a",
-        "pubsub.example.org/b",
-        "pubsub.example.org/c"
-    ]);
+    assert_eq!(
+        all.iter().map(|one| one.jid.as_str()).collect::<Vec<_>>(),
+        ["pubsub.example.org/a", "pubsub.example.org/b", "pubsub.example.org/c"]
+    );
     let page = f.stores.pubsub.records(service.as_ref(), Some(after), 1).await.unwrap();
     assert_eq!((page.len(), &page[0].record), (1, &record("hidden", false)));
     let nowhere = jid("pubsub.example.org/nowhere");

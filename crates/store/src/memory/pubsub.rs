@@ -6,8 +6,8 @@ use jid::{Jid, JidRef};
 
 use super::{MemoryStore, ready};
 use crate::pubsub::{
-    EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubNodeRecord,
-    PubSubNodeOfService, SpecialSubscription, StoredPubSubNode, items_that_fit,
+    EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubNodeOfService,
+    PubSubNodeRecord, SpecialSubscription, StoredPubSubNode, items_that_fit,
 };
 use crate::{AddressId, PubSub, StoreFuture, SubscriptionSide};
 
