@@ -316,11 +316,14 @@ fn an_event_is_built_once_for_subscribers_with_several_subscriptions() {
     let mut node = node(&[]);
     for number in 0..5 {
         let user = jid(&format!("u{number}@denmark.lit/x"));
-        for _ in 0..2 {
-            let options = Some(DataForm::typed(FormKind::Submit, crate::subscription::OPTIONS_FORM));
-            let own = NodeRequest::Subscribe { jid: user.clone(), options };
-            assert!(handle(&mut node, &requester(&user), own).answer.is_ok());
-        }
+        let subscribe_twice = |ctx: &mut NodeCtx<'_>| {
+            for _ in 0..2 {
+                let options = Some(DataForm::typed(FormKind::Submit, crate::subscription::OPTIONS_FORM));
+                let own = NodeRequest::Subscribe { jid: user.clone(), options };
+                node.handle(ctx, &requester(&user), own).unwrap();
+            }
+        };
+        with_ctx(subscribe_twice);
     }
     let notices = handle(&mut node, &requester(&hamlet), publish(&["1"])).notices;
     let [Notice::Event(event)] = notices.as_slice() else { panic!("{notices:?}") };

@@ -108,7 +108,7 @@ fn a_subscriber_whose_server_does_not_know_it_any_more_is_removed() {
     let denmark = Denmark::new();
     let hamlet = denmark.node(&[]);
     let (francisco, bernardo) = (denmark.connect("francisco"), denmark.connect("bernardo"));
-    subscribe(&francisco);
+    subscribe_at(&francisco, NODE, francisco.full());
     subscribe(&bernardo);
     let bounce = |condition: &str| {
         francisco.send(&format!(
@@ -303,8 +303,8 @@ fn requests_under_way_share_the_limits_of_a_user() {
         ("subscriptions_per_user", OptionValue::Int(2)),
     ]);
     let hamlet = denmark.connect("hamlet");
-    let send_all = |client: &NodeClient, held: &'static str, content: &dyn Fn(usize) -> String| {
-        denmark.engine.hold_store_call(Some(held));
+    // All are handled before one of them is stored.
+    let send_all = |client: &NodeClient, content: &dyn Fn(usize) -> String| {
         for number in 0..8 {
             client.send(&format!(
                 "<iq type='set' to='{SERVICE}' id='r{number}'><pubsub xmlns='http://jabber.org/protocol/pubsub'>{}\
@@ -313,26 +313,25 @@ fn requests_under_way_share_the_limits_of_a_user() {
             ));
         }
         denmark.engine.run_tasks();
-        denmark.engine.hold_store_call(None);
-        denmark.engine.run_tasks();
         client.recv().iter().filter(|one| one.contains("type='result'")).count()
     };
-    let created = send_all(&hamlet, "pubsub.apply", &|number| format!("<create node='n{number}'/>"));
+    let created = send_all(&hamlet, &|number| format!("<create node='n{number}'/>"));
     assert_eq!(created, 3);
     denmark.engine.node.set_admins([jid::Jid::parse("hamlet@example.com").unwrap()]);
     for number in 0..8 {
         create(&hamlet, &format!("n{number}"), &[]);
     }
     let francisco = denmark.connect("francisco");
-    let subscribed = send_all(&francisco, "subscription_sets.change_many", &|number| {
-        format!("<subscribe node='n{number}' jid='francisco@example.com'/>")
-    });
+    let subscribed =
+        send_all(&francisco, &|number| format!("<subscribe node='n{number}' jid='francisco@example.com'/>"));
     assert_eq!(subscribed, 2);
 }
 
 #[test]
 fn publications_that_wait_for_the_store_are_bounded_in_bytes() {
-    let denmark = Denmark::new();
+    let engine = TestNode::with_waiting_handlers(&[&FEATURE]);
+    engine.create_user("hamlet");
+    let denmark = Denmark { engine };
     let hamlet = denmark.node(&[]);
     let large = "x".repeat(60_000);
     denmark.engine.hold_store_call(Some("pubsub.apply"));

@@ -85,7 +85,7 @@ impl TableStatements for PubSubStatements {
             }),
             item_sizes: SizedStatement::new(|n| {
                 d.sql(&format!(
-                    "SELECT seq, LENGTH(payload) FROM pubsub_item WHERE node = ? AND seq IN ({})",
+                    "SELECT seq, octet_length(payload) FROM pubsub_item WHERE node = ? AND seq IN ({})",
                     placeholders(n)
                 ))
             }),
