@@ -108,8 +108,9 @@ impl NodeTask {
             // Others leave room for the subscriptions that a user wants.
             let most = if is_own { most } else { most.div_ceil(2) };
             let exists = !is_account(node, &user) || node.stores.accounts.exists(user.as_ref()).await?;
-            change.subscriber.is_admitted = node.is_admin(owner.bare()) && exists
-                || exists && plain.count_of_user(user.as_ref(), most).await? < u64::from(most);
+            let has_room = node.is_admin(owner.bare())
+                || plain.count_of_user(user.as_ref(), most).await? < u64::from(most);
+            change.subscriber.is_admitted = exists && has_room;
         }
         Ok(())
     }

@@ -268,9 +268,7 @@ pub(super) fn precondition_form(
     let mut form = DataForm::typed(FormKind::Submit, crate::node_config::CONFIG_FORM);
     let known = config.form(FormKind::Form);
     for field in fields {
-        if known.get(&field.var).is_none() {
-            return None;
-        }
+        known.get(&field.var)?;
         form = form.field(field.clone());
     }
     Some(form)
