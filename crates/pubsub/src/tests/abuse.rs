@@ -181,7 +181,8 @@ fn a_subscription_gives_nothing_when_the_right_to_read_has_ended() {
     publish(&hamlet, "1");
     assert_eq!((francisco.recv().len(), bernardo.recv().len()), (1, 1));
     assert!(publish(&francisco, "2").contains("type='result'"));
-    (francisco.recv(), bernardo.recv());
+    francisco.recv();
+    bernardo.recv();
     for user in ["francisco", "bernardo"] {
         denmark.engine.add_contact("hamlet", user, Subscription::IN_ROSTER);
     }
@@ -211,21 +212,22 @@ fn the_end_of_presence_is_heard_from_a_sender_above_its_rate() {
 }
 
 #[test]
-fn a_user_with_many_subscriptions_waits_for_its_own_presence_only() {
-    let denmark = Denmark::new();
+fn presence_of_one_user_does_not_displace_the_end_of_that_of_others() {
+    let denmark = waiting(&[]);
     let hamlet = denmark.node(&[("pubsub#tempsub", "1")]);
     let (francisco, bernardo) = (denmark.connect("francisco"), denmark.connect("bernardo"));
     subscribe(&francisco);
     subscribe(&bernardo);
-    for number in 0..3_000 {
-        let kind = if number % 2 == 0 { "" } else { " type='unavailable'" };
-        francisco.send(&format!("<presence to='{SERVICE}'{kind}/>"));
+    denmark.engine.hold_store_call(Some("pubsub.subscriptions_of"));
+    for _ in 0..1_200 {
+        francisco.send(&format!("<presence to='{SERVICE}'/>"));
     }
     bernardo.send(&format!("<presence to='{SERVICE}' type='unavailable'/>"));
     denmark.engine.run_tasks();
+    denmark.engine.hold_store_call(None);
+    denmark.engine.run_tasks();
     publish(&hamlet, "1");
-    francisco.recv();
-    assert!(bernardo.recv().is_empty());
+    assert!(!francisco.recv().is_empty() && bernardo.recv().is_empty());
 }
 
 #[test]
@@ -298,13 +300,12 @@ fn a_refused_creation_leaves_the_address_of_a_node_that_has_moved() {
 
 #[test]
 fn requests_under_way_share_the_limits_of_a_user() {
-    let denmark = Denmark::with(&[
-        ("nodes_per_user", OptionValue::Int(3)),
-        ("subscriptions_per_user", OptionValue::Int(2)),
-    ]);
+    let denmark =
+        waiting(&[("nodes_per_user", OptionValue::Int(3)), ("subscriptions_per_user", OptionValue::Int(2))]);
     let hamlet = denmark.connect("hamlet");
-    // All are handled before one of them is stored.
-    let send_all = |client: &NodeClient, content: &dyn Fn(usize) -> String| {
+    // All know what the store has before one of them changes it.
+    let send_all = |client: &NodeClient, counts: &'static str, content: &dyn Fn(usize) -> String| {
+        denmark.engine.hold_store_call(Some(counts));
         for number in 0..8 {
             client.send(&format!(
                 "<iq type='set' to='{SERVICE}' id='r{number}'><pubsub xmlns='http://jabber.org/protocol/pubsub'>{}\
@@ -313,25 +314,26 @@ fn requests_under_way_share_the_limits_of_a_user() {
             ));
         }
         denmark.engine.run_tasks();
+        denmark.engine.hold_store_call(None);
+        denmark.engine.run_tasks();
         client.recv().iter().filter(|one| one.contains("type='result'")).count()
     };
-    let created = send_all(&hamlet, &|number| format!("<create node='n{number}'/>"));
+    let created = send_all(&hamlet, "pubsub.count_created", &|number| format!("<create node='n{number}'/>"));
     assert_eq!(created, 3);
     denmark.engine.node.set_admins([jid::Jid::parse("hamlet@example.com").unwrap()]);
     for number in 0..8 {
         create(&hamlet, &format!("n{number}"), &[]);
     }
     let francisco = denmark.connect("francisco");
-    let subscribed =
-        send_all(&francisco, &|number| format!("<subscribe node='n{number}' jid='francisco@example.com'/>"));
+    let subscribed = send_all(&francisco, "pubsub.count_subscriptions", &|number| {
+        format!("<subscribe node='n{number}' jid='francisco@example.com'/>")
+    });
     assert_eq!(subscribed, 2);
 }
 
 #[test]
 fn publications_that_wait_for_the_store_are_bounded_in_bytes() {
-    let engine = TestNode::with_waiting_handlers(&[&FEATURE]);
-    engine.create_user("hamlet");
-    let denmark = Denmark { engine };
+    let denmark = waiting(&[]);
     let hamlet = denmark.node(&[]);
     let large = "x".repeat(60_000);
     denmark.engine.hold_store_call(Some("pubsub.apply"));
@@ -348,6 +350,21 @@ fn publications_that_wait_for_the_store_are_bounded_in_bytes() {
     denmark.engine.run_tasks();
     let done = hamlet.recv().iter().filter(|one| one.contains("type='result'")).count();
     assert_eq!(done, 200 - refused);
+}
+
+/// A node whose store may be slow.
+fn waiting(options: &[(&str, OptionValue)]) -> Denmark {
+    let engine = TestNode::with_waiting_handlers(&[&FEATURE]);
+    let mut enabled =
+        EnabledFeature { feature: &FEATURE, options: FeatureOptions::defaults(FEATURE.options) };
+    for (key, value) in options {
+        enabled.options.set(FEATURE.options, key, value.clone()).unwrap();
+    }
+    engine.reload(&["example.com"], &[enabled]);
+    for user in ["hamlet", "francisco", "bernardo"] {
+        engine.create_user(user);
+    }
+    Denmark { engine }
 }
 
 /// A node with personal eventing, too.
@@ -387,7 +404,8 @@ fn strangers_do_not_learn_which_nodes_an_account_has() {
     let own = "jid='francisco@example.com'";
     let options = form("subscribe_options", &[]);
     let config = form("node_config", &[("pubsub#title", "x")]);
-    let requests: [(&str, &str, &dyn Fn(&str) -> String); 17] = [
+    type OfNode<'a> = &'a dyn Fn(&str) -> String;
+    let requests: [(&str, &str, OfNode<'_>); 17] = [
         ("set", "", &|node| format!("<create node='{node}'/>")),
         ("set", "", &|node| format!("<publish node='{node}'><item id='1'>{ENTRY}</item></publish>")),
         ("set", "", &|node| format!("<retract node='{node}'><item id='1'/></retract>")),
