@@ -28,11 +28,11 @@ mod options;
 
 use std::sync::Arc;
 
-use feature_api::disco::{DiscoIdentity, SharedAccountNodes};
+use feature_api::disco::{DiscoIdentity, HostDisco, SharedAccountNodes};
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use jid::Jid;
 use stanza::{Head, StanzaCondition, StanzaError};
-use throng_core::Node;
+use throng_core::{Host, Node};
 use throng_core::feature_notice::NoticeCtx;
 use throng_core::hooks::{AvailableCtx, Flow, Phase, RemovedCtx};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
@@ -53,8 +53,6 @@ pub static FEATURE: Feature = Feature {
     disco: DISCO,
     iq: REQUESTS,
     options: options::OPTIONS,
-    // In a cluster, answers of the node that owns the nodes of an account do not always arrive.
-    default_on: false,
     build,
     ..Feature::EMPTY
 };
@@ -162,19 +160,14 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.notice(notice::INTEREST, move |ctx: &NoticeCtx<'_>| pep.receive_interest(ctx));
 }
 
-/// The list of commands or one of them: no node of PubSub.
-fn is_command(node: &str) -> bool {
-    node.starts_with(Ns::Commands.as_str()) || node.starts_with("http://jabber.org/protocol/admin#")
-}
-
 /// Requests that the owner of the nodes answers.
-fn is_owned_request(head: &Head, bytes: &[u8]) -> bool {
+fn is_owned_request(host: &Host, head: &Head, bytes: &[u8]) -> bool {
     let Some(first) = head.first_child else { return false };
     match first.ns {
         Some(Ns::Pubsub | Ns::PubsubOwner) => true,
-        // Without a node it is about the account itself, which any node knows; commands (XEP-0050) are those of the session.
+        // Without a node it is about the account itself, and commands (XEP-0050) are those of the session: any node knows both.
         Some(Ns::DiscoInfo | Ns::DiscoItems) => {
-            discovery::queried_node(bytes).is_some_and(|node| !is_command(&node))
+            discovery::queried_node(bytes).is_some_and(|node| !HostDisco::has_account_node(host, &node))
         }
         _ => false,
     }
