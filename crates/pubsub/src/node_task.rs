@@ -165,7 +165,7 @@ impl NodeTask {
         };
         let (service, name) = (self.service(), self.name());
         if !is_operator {
-            if !host.may_create(node, service.as_ref(), user.as_ref(), &options) {
+            if !host.may_create(node, service.as_ref(), (user.as_ref(), facts.has_account), &options) {
                 return Err(forbidden());
             }
             let is_full = facts.created_nodes >= u64::from(options.nodes_per_user);

@@ -11,7 +11,7 @@ use crate::node::{PubSubNode, Requester};
 use crate::node_config::AccessModel;
 use crate::node_task::NodeTask;
 use crate::plain_subscriptions::PlainSubscriptions;
-use crate::pubsub_host::{PubSubHost, Relation, is_anonymous};
+use crate::pubsub_host::{PubSubHost, Relation, has_account};
 use crate::pubsub_shared::{NodeInput, UserChange};
 use crate::request::NodeRequest;
 
@@ -21,6 +21,8 @@ pub(crate) struct RequesterFacts {
     pub(crate) has_plain_subscription: bool,
     pub(crate) relation: Relation,
     pub(crate) has_room_for_subscription: bool,
+    /// Known where it matters: for subscriptions and the creation of nodes.
+    pub(crate) has_account: bool,
     pub(crate) created_nodes: u64,
 }
 
@@ -43,6 +45,7 @@ impl NodeTask {
         if self.node.is_none() {
             let creates = matches!(request, Some(NodeRequest::Create { .. } | NodeRequest::Publish { .. }));
             if creates {
+                facts.has_account = has_account(node, user.as_ref()).await?;
                 facts.created_nodes =
                     stores.pubsub.count_created(user.bare(), options.nodes_per_user).await?;
             }
@@ -58,6 +61,7 @@ impl NodeTask {
         if matches!(request, Some(NodeRequest::Subscribe { .. })) {
             let most = options.subscriptions_per_user;
             let count = PlainSubscriptions(&stores).count_of_user(subject.as_ref(), most).await?;
+            facts.has_account = has_account(node, user.as_ref()).await?;
             facts.has_room_for_subscription = node.is_admin(user.bare()) || count < u64::from(most);
         }
         if let Some((owners, groups)) = self.needs_relation(request) {
@@ -181,7 +185,7 @@ pub(crate) fn requester<'a>(
     Requester {
         jid: user,
         is_admin: is_operator || host.admins_are_owners() && node.is_admin(user.bare()),
-        is_anonymous: is_anonymous(node, user.as_ref()),
+        is_anonymous: !is_operator && !facts.has_account,
         has_plain_subscription: facts.has_plain_subscription,
         sees_presence: facts.relation.sees_presence,
         is_in_group: facts.relation.is_in_group,

@@ -12,7 +12,7 @@ use super::notifications;
 use crate::node::NodeEvent;
 use crate::node_config::PubSubNodeConfig;
 use crate::options::{PubSubLimits, PubSubOptions};
-use crate::pubsub_host::{ImplicitRecipients, PubSubHost, Relation, is_anonymous, read_relation};
+use crate::pubsub_host::{ImplicitRecipients, PubSubHost, Relation, read_relation};
 
 /// What is known of the accounts of a domain.
 #[derive(Default)]
@@ -27,8 +27,18 @@ pub(crate) struct AccountHost {
 }
 
 impl PubSubHost for AccountHost {
-    fn may_create(&self, node: &Arc<Node>, service: JidRef<'_>, user: JidRef<'_>, _: &PubSubOptions) -> bool {
-        user.bare() == service.bare() && service.domain() == self.domain && !is_anonymous(node, user)
+    fn may_create(
+        &self,
+        _: &Arc<Node>,
+        service: JidRef<'_>,
+        (user, has_account): (JidRef<'_>, bool),
+        _: &PubSubOptions,
+    ) -> bool {
+        user.bare() == service.bare() && service.domain() == self.domain && has_account
+    }
+
+    fn has_node(&self, _: JidRef<'_>, node: JidRef<'_>) -> bool {
+        node.local().is_some() && node.domain() == self.domain
     }
 
     fn auto_creates(&self, _: &PubSubOptions) -> bool {

@@ -10,8 +10,7 @@
 //! * `discovery.rs`: nodes in service discovery of accounts.
 //!
 //! Not implemented: the address of the publishing resource in events (section 4.3.1, rule 3, a SHOULD); answers to requests for
-//! approval by messages (the access model `authorize`): owners answer with a request (XEP-0060, section 8.8.2); affiliations
-//! and explicit subscriptions of a removed account to nodes of other accounts are not removed.
+//! approval by messages (the access model `authorize`): owners answer with a request (XEP-0060, section 8.8.2).
 //!
 //! # Pitfalls
 //!
@@ -28,16 +27,17 @@ mod options;
 
 use std::sync::Arc;
 
+use base::Provided;
 use feature_api::disco::{DiscoIdentity, HostDisco, SharedAccountNodes};
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use jid::Jid;
 use stanza::{Head, StanzaCondition, StanzaError};
-use throng_core::{Host, Node};
 use throng_core::feature_notice::NoticeCtx;
 use throng_core::hooks::{AvailableCtx, Flow, Phase, RemovedCtx};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::provided::{CapabilitiesObserver, OwnedAccountRequests};
 use throng_core::session::{Session, flags};
+use throng_core::{Host, Node};
 use xml::Ns;
 
 use self::account_host::{AccountHost, PepAccounts};
@@ -120,6 +120,13 @@ pub(crate) struct PersonalEventing {
     pub(crate) accounts: Arc<PepAccounts>,
 }
 
+/// Personal eventing of a host, which is told of accounts of other domains that are removed.
+struct PepOfHost(Arc<PersonalEventing>);
+
+impl Provided for PepOfHost {
+    const NAME: &'static str = "personal eventing";
+}
+
 fn build(builder: &mut FeatureBuilder<'_>) {
     let options = options::read(builder.options);
     let (domain, first) = (builder.domain.to_owned(), options.clone());
@@ -147,17 +154,24 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         of_available.interest_changed(ctx.node, ctx.session, &|_| true);
         Flow::Next
     });
-    let of_removed = pep.clone();
-    builder.removed(Phase::Archive, move |ctx: &mut RemovedCtx<'_>| {
-        let user = ctx.jid.bare().to_jid();
-        let service = &of_removed.service;
-        service.user_changed(notice::REMOVED, ctx.node, ctx.host, (user.clone(), user), UserChange::Removed);
-        Flow::Next
-    });
+    builder.provide(PepOfHost(pep.clone()));
+    builder.removed(Phase::Archive, account_removed);
     let of_notices = pep.clone();
     builder.notice(notice::REMOVED, move |ctx: &NoticeCtx<'_>| of_notices.service.handle_notice(ctx));
     builder.notice(notice::EVENT, notifications::receive);
     builder.notice(notice::INTEREST, move |ctx: &NoticeCtx<'_>| pep.receive_interest(ctx));
+}
+
+/// Removes the nodes of an account, and what it has at nodes of other accounts, which may be of other domains.
+fn account_removed(ctx: &mut RemovedCtx<'_>) -> Flow {
+    let user = ctx.jid.bare().to_jid();
+    for host in ctx.node.hosts() {
+        let Some(PepOfHost(pep)) = host.extensions.get() else { continue };
+        let service = if host.domain() == user.domain() { user.clone() } else { host.jid.clone() };
+        let of_user = (service, user.clone());
+        pep.service.user_changed(notice::REMOVED, ctx.node, &host, of_user, UserChange::Removed);
+    }
+    Flow::Next
 }
 
 /// Requests that the owner of the nodes answers.
