@@ -42,6 +42,8 @@ pub(crate) struct NodeTask {
     is_kept: bool,
     pub(crate) subscribers: SubscriberCache,
     pub(crate) writes: WriteQueue,
+    /// Whether the input that is handled is a client's, and not a conversion's.
+    is_of_client: bool,
 }
 
 impl NodeTask {
@@ -55,12 +57,13 @@ impl NodeTask {
             let _ = tasks.try_send(&node.spawner, &of_task, message, 64);
         };
         NodeTask {
-            writes: WriteQueue::new(key.clone(), Arc::new(wake)),
+            writes: WriteQueue::new(key.clone(), Arc::new(wake), shared.clone()),
             key: key.clone(),
             shared,
             node: None,
             is_loaded: false,
             is_kept: false,
+            is_of_client: true,
             subscribers: SubscriberCache::new(most),
         }
     }
@@ -233,6 +236,8 @@ impl NodeTask {
         facts: RequesterFacts,
     ) -> Option<BoxFuture<'_, ()>> {
         let options = self.shared.options();
+        // Conversions of data of an account send requests with its bare address, and clients never do.
+        self.is_of_client = !matches!(&input, NodeInput::Request { from, .. } if from.is_bare());
         let new_id = || base::id::random_id().to_lowercase();
         let existed = self.node.is_some();
         let is_account = |jid: &Jid| is_account(&node, jid);
@@ -447,7 +452,7 @@ impl NodeTask {
             return self.send_answer(node, changes, reply, result);
         }
         if !changes.is_empty() {
-            self.writes.push(node, changes, AfterWrite::Nothing);
+            self.writes.push_of(node, changes, AfterWrite::Nothing, self.is_of_client);
         }
         self.writes.flush(node).await;
         let answer = match result {
@@ -473,9 +478,12 @@ impl NodeTask {
         match reply {
             // An answer that depends on nothing does not wait.
             Some(reply) if changes.is_empty() && self.writes.is_idle() => reply.send(answer),
-            Some(reply) => self.writes.push(node, changes, AfterWrite::Answer(reply, answer)),
+            Some(reply) => {
+                let after = AfterWrite::Answer(reply, answer);
+                self.writes.push_of(node, changes, after, self.is_of_client);
+            }
             None if changes.is_empty() => {}
-            None => self.writes.push(node, changes, AfterWrite::Nothing),
+            None => self.writes.push_of(node, changes, AfterWrite::Nothing, self.is_of_client),
         }
     }
 

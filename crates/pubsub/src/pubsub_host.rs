@@ -76,6 +76,9 @@ pub(crate) trait PubSubHost: Send + Sync + 'static {
     /// Called every few seconds.
     fn sweep(&self, _node: &Arc<Node>) {}
 
+    /// Items of a node have changed in the store.
+    fn items_stored(&self, _node: &Arc<Node>, _key: &Jid) {}
+
     /// A node was created or removed.
     fn node_changed(&self, _node: &Arc<Node>, _key: &Jid, _exists: bool) {}
 }

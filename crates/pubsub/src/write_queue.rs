@@ -23,6 +23,7 @@ use throng_core::Node;
 use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
 
+use crate::pubsub_shared::PubSubShared;
 use crate::requester_facts::account_number;
 
 /// Requests whose changes are in one write.
@@ -39,6 +40,8 @@ pub(crate) enum AfterWrite {
 
 struct WriteStep {
     changes: Vec<PubSubChange>,
+    /// Whether they are of a client, and not of a conversion.
+    is_of_client: bool,
     after: AfterWrite,
 }
 
@@ -62,6 +65,7 @@ pub(crate) struct WriteQueue {
     node: Jid,
     state: Arc<LeafMutex<WriteState>>,
     wake: WakeTask,
+    shared: Arc<PubSubShared>,
 }
 
 impl AfterWrite {
@@ -78,8 +82,8 @@ impl AfterWrite {
 }
 
 impl WriteQueue {
-    pub(crate) fn new(node: Jid, wake: WakeTask) -> WriteQueue {
-        WriteQueue { node, state: Arc::new(LeafMutex::new(WriteState::default())), wake }
+    pub(crate) fn new(node: Jid, wake: WakeTask, shared: Arc<PubSubShared>) -> WriteQueue {
+        WriteQueue { node, state: Arc::new(LeafMutex::new(WriteState::default())), wake, shared }
     }
 
     /// The number of the node in the store.
@@ -123,6 +127,17 @@ impl WriteQueue {
 
     /// Stores changes in the background, then sends an answer.
     pub(crate) fn push(&self, node: &Arc<Node>, changes: Vec<PubSubChange>, after: AfterWrite) {
+        self.push_of(node, changes, after, true);
+    }
+
+    /// The same; changes that are not of a client are the result of a conversion and are not converted.
+    pub(crate) fn push_of(
+        &self,
+        node: &Arc<Node>,
+        changes: Vec<PubSubChange>,
+        after: AfterWrite,
+        is_of_client: bool,
+    ) {
         let starts = {
             let mut state = self.state.lock();
             if state.has_failed {
@@ -130,7 +145,7 @@ impl WriteQueue {
                 // They are based on changes that were not stored.
                 return after.send(&Err(StanzaCondition::ResourceConstraint.into()));
             }
-            state.waiting.push(WriteStep { changes, after });
+            state.waiting.push(WriteStep { changes, is_of_client, after });
             !std::mem::replace(&mut state.is_running, true)
         };
         if starts {
@@ -166,7 +181,15 @@ impl WriteQueue {
                 state.waiting.drain(..count).collect::<Vec<_>>()
             };
             let (mut changes, mut afters) = (Vec::new(), Vec::with_capacity(batch.len()));
+            let is_item_change = |change: &PubSubChange| {
+                matches!(
+                    change,
+                    PubSubChange::PutItem(_) | PubSubChange::RemoveItem(_) | PubSubChange::RemoveItems
+                )
+            };
+            let mut changes_items = false;
             for step in batch {
+                changes_items |= step.is_of_client && step.changes.iter().any(is_item_change);
                 changes.extend(step.changes);
                 afters.push(step.after);
             }
@@ -179,6 +202,9 @@ impl WriteQueue {
                 let mut state = self.state.lock();
                 state.has_failed = true;
                 afters.extend(state.waiting.drain(..).map(|step| step.after));
+            }
+            if changes_items && written.is_ok() {
+                self.shared.host.items_stored(node, &self.node);
             }
             let outcome = written.map_err(store_error);
             afters.into_iter().for_each(|after| after.send(&outcome));

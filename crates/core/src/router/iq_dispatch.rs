@@ -176,7 +176,8 @@ impl Node {
         };
         let hash = self.routing_table.hash(account);
         let is_forwarded = peers.forward_service_stanza(self, &stanza, account, hash, work);
-        if let (true, Some(session), Some(id)) = (is_forwarded, request.session, request.head.id(request.bytes))
+        if let (true, Some(session), Some(id)) =
+            (is_forwarded, request.session, request.head.id(request.bytes))
         {
             session.record_request(account, &id);
         }

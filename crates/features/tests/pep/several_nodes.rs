@@ -127,6 +127,29 @@ fn nodes_in_service_discovery_are_known_on_every_node_of_a_cluster() {
 }
 
 #[test]
+fn a_photo_is_converted_and_announced_on_every_node_of_a_cluster() {
+    let metadata = "urn:xmpp:avatar:metadata";
+    for (count, at) in [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)] {
+        let cluster = Cluster::new(count);
+        let (juliet, _) = cluster.connect(at, "juliet", "balcony", &[]);
+        let (chamber, _) = cluster.connect(at + 1, "juliet", "chamber", &[metadata]);
+        let (romeo, _) = cluster.connect(at + 2, "romeo", "orchard", &[metadata]);
+        juliet.send(&format!("<iq type='set' id='v'>{}</iq>", avatars::VCARD));
+        cluster.0.settle();
+        let want = [format!("{metadata} {}", avatars::SHA1)];
+        for client in [&chamber, &romeo] {
+            let received = client.recv();
+            assert_eq!(events(&received), want, "{count}, {at}: {}", client.full());
+            for resource in ["balcony", "chamber"] {
+                let from = format!("from='juliet@example.com/{resource}'");
+                let is_announced = |one: &String| one.contains(&from) && one.contains(avatars::SHA1);
+                assert!(received.iter().any(is_announced), "{count}, {at}, {resource}: {received:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn an_event_is_one_envelope_for_each_node_with_contacts() {
     let cluster = Cluster::new(3);
     let (juliet, _) = cluster.connect(0, "juliet", "balcony", &[]);

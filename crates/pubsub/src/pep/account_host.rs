@@ -8,6 +8,7 @@ use store::StoreError;
 use throng_core::Node;
 
 use super::account_nodes::AccountNodesCache;
+use super::conversion::{ConversionKind, Conversions};
 use super::notifications;
 use crate::node::NodeEvent;
 use crate::node_config::PubSubNodeConfig;
@@ -18,6 +19,7 @@ use crate::pubsub_host::{ImplicitRecipients, PubSubHost, Relation, read_relation
 #[derive(Default)]
 pub(crate) struct PepAccounts {
     pub(crate) nodes: AccountNodesCache,
+    pub(crate) conversions: Conversions,
 }
 
 /// The accounts of a domain.
@@ -83,6 +85,12 @@ impl PubSubHost for AccountHost {
     fn sweep(&self, node: &Arc<Node>) {
         if !node.is_single() {
             self.accounts.nodes.retain(|hash| peers::slices::other_owner(node, hash).is_none());
+        }
+    }
+
+    fn items_stored(&self, node: &Arc<Node>, key: &Jid) {
+        if let Some(kind) = key.resource().and_then(ConversionKind::of_items) {
+            self.accounts.conversions.request(node, &key.bare().to_jid(), kind);
         }
     }
 

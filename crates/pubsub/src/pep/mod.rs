@@ -7,7 +7,7 @@
 //! bit of a session.
 //!
 //! * `account_host.rs`: what differs from nodes of a service. `account_nodes.rs`: which nodes accounts have.
-//! * `discovery.rs`: nodes in service discovery of accounts.
+//! * `discovery.rs`: nodes in service discovery of accounts. `conversion`: avatars and bookmarks for clients that keep them elsewhere.
 //!
 //! Not implemented: the address of the publishing resource in events (section 4.3.1, rule 3, a SHOULD); answers to requests for
 //! approval by messages (the access model `authorize`): owners answer with a request (XEP-0060, section 8.8.2).
@@ -19,6 +19,7 @@
 
 mod account_host;
 mod account_nodes;
+mod conversion;
 mod discovery;
 mod interest;
 mod notice;
@@ -28,6 +29,7 @@ mod options;
 use std::sync::Arc;
 
 use base::Provided;
+use feature_api::account_data::{AccountDataObserver, SharedPrivateXml, SharedVCardPhotos};
 use feature_api::disco::{DiscoIdentity, HostDisco, SharedAccountNodes};
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use jid::Jid;
@@ -57,12 +59,22 @@ pub static FEATURE: Feature = Feature {
     ..Feature::EMPTY
 };
 
-const SPECS: &[Spec] = &[Spec {
-    name: "XEP-0163",
-    title: "Personal Eventing Protocol",
-    version: "1.2.2",
-    not_implemented: "section 4.3.1: the address of the publishing resource",
-}];
+const SPECS: &[Spec] = &[
+    Spec {
+        name: "XEP-0163",
+        title: "Personal Eventing Protocol",
+        version: "1.2.2",
+        not_implemented: "section 4.3.1: the address of the publishing resource",
+    },
+    Spec {
+        name: "XEP-0398",
+        title: "User Avatar to vCard-Based Avatars Conversion",
+        version: "1.0.0",
+        not_implemented: "",
+    },
+    Spec { name: "XEP-0402", title: "PEP Native Bookmarks", version: "1.2.0", not_implemented: "" },
+    Spec { name: "XEP-0411", title: "Bookmarks Conversion", version: "1.1.0", not_implemented: "" },
+];
 
 /// Section 6.1, and those of XEP-0060.
 const DISCO: &[DiscoFeature] = &[
@@ -101,6 +113,7 @@ const DISCO: &[DiscoFeature] = &[
     DiscoFeature::Account("http://jabber.org/protocol/pubsub#retrieve-subscriptions"),
     DiscoFeature::Account("http://jabber.org/protocol/pubsub#rsm"),
     DiscoFeature::Account("http://jabber.org/protocol/pubsub#subscribe"),
+    DiscoFeature::Account("urn:xmpp:bookmarks:1#compat-pep"),
 ];
 
 const REQUESTS: &[IqKey] = &[
@@ -140,6 +153,14 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         let pep = pep.clone();
         builder.iq(*key, move |request: &mut IqRequest<'_>| pep.handle_request(request, key.set));
     }
+    if builder.provided::<SharedVCardPhotos>().is_some() {
+        builder.account_disco_feature("urn:xmpp:pep-vcard-conversion:0");
+    }
+    if builder.provided::<SharedPrivateXml>().is_some() {
+        builder.account_disco_feature("urn:xmpp:bookmarks-conversion:0");
+        builder.account_disco_feature("urn:xmpp:bookmarks:1#compat");
+    }
+    builder.provide(AccountDataObserver(pep.clone()));
     builder.account_disco_identity(DiscoIdentity { category: "pubsub", kind: "pep", name: "" });
     builder.provide(SharedAccountNodes(Arc::new(AccountDiscovery(pep.clone()))));
     builder.provide(OwnedAccountRequests(is_owned_request));
