@@ -46,6 +46,8 @@ pub(crate) struct NodeTask {
     pub(crate) writes: WriteQueue,
     /// What the request that is handled takes of its user's limits.
     pub(crate) reservation: Option<Reservation>,
+    /// Whether the input that is handled is a client's, and not a conversion's.
+    is_of_client: bool,
 }
 
 impl NodeTask {
@@ -59,12 +61,13 @@ impl NodeTask {
             let _ = tasks.try_send(&node.spawner, &of_task, message, 64);
         };
         NodeTask {
-            writes: WriteQueue::new(key.clone(), Arc::new(wake), shared.unwritten.clone()),
+            writes: WriteQueue::new(key.clone(), Arc::new(wake), shared.clone()),
             key: key.clone(),
             shared,
             node: None,
             is_loaded: false,
             is_kept: false,
+            is_of_client: true,
             subscribers: SubscriberCache::new(most),
             reservation: None,
         }
@@ -184,7 +187,7 @@ impl NodeTask {
         };
         let (service, name) = (self.service(), self.name());
         if !is_operator {
-            if !host.may_create(node, service.as_ref(), user.as_ref(), &options) {
+            if !host.may_create(node, service.as_ref(), (user.as_ref(), facts.has_account), &options) {
                 return Err(forbidden());
             }
             let is_full = facts.created_nodes >= u64::from(options.nodes_per_user);
@@ -252,13 +255,16 @@ impl NodeTask {
         facts: RequesterFacts,
     ) -> Option<BoxFuture<'_, ()>> {
         let options = self.shared.options();
+        // Conversions of data of an account send requests with its bare address, and clients never do.
+        self.is_of_client = !matches!(&input, NodeInput::Request { from, .. } if from.is_bare());
         let new_id = || base::id::random_id().to_lowercase();
         let existed = self.node.is_some();
         let is_account = |jid: &Jid| is_account(&node, jid);
         let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &is_account, &options.limits);
         let mut result = Ok(PubSubAnswer::Payload(Vec::new()));
         let mut reply = None;
-        let mut held = HeldByWrite { bytes: 0, reservation: self.reservation.take() };
+        let mut held =
+            HeldByWrite { bytes: 0, reservation: self.reservation.take(), is_of_client: self.is_of_client };
         match input {
             NodeInput::Request { request, from, reply: to, bytes } => {
                 held.bytes = bytes;

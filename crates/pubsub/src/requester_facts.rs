@@ -11,7 +11,7 @@ use crate::node::{PubSubNode, Requester};
 use crate::node_config::{AccessModel, PublishModel, SendLast};
 use crate::node_task::NodeTask;
 use crate::plain_subscriptions::PlainSubscriptions;
-use crate::pubsub_host::{PubSubHost, Relation, is_anonymous};
+use crate::pubsub_host::{PubSubHost, Relation, has_account};
 use crate::pubsub_shared::{NodeInput, UserChange};
 use crate::request::{NodeRequest, SubscriptionChange};
 
@@ -21,6 +21,8 @@ pub(crate) struct RequesterFacts {
     pub(crate) has_plain_subscription: bool,
     pub(crate) relation: Relation,
     pub(crate) has_room_for_subscription: bool,
+    /// Known where it matters: for subscriptions and the creation of nodes.
+    pub(crate) has_account: bool,
     pub(crate) created_nodes: u64,
 }
 
@@ -49,6 +51,7 @@ impl NodeTask {
         if self.node.is_none() {
             let creates = matches!(request, Some(NodeRequest::Create { .. } | NodeRequest::Publish { .. }));
             if creates {
+                facts.has_account = has_account(node, user.as_ref()).await?;
                 let reservation = self.shared.new_nodes.reserve(user);
                 let stored = stores.pubsub.count_created(user.bare(), options.nodes_per_user).await?;
                 facts.created_nodes = stored + reservation.others;
@@ -68,6 +71,7 @@ impl NodeTask {
             let reservation = self.shared.new_subscriptions.reserve(&subject);
             let count = PlainSubscriptions(&stores).count_of_user(subject.as_ref(), most).await?;
             let count = count + reservation.others;
+            facts.has_account = has_account(node, user.as_ref()).await?;
             facts.has_room_for_subscription = node.is_admin(user.bare()) || count < u64::from(most);
             self.reservation = Some(reservation);
         }
@@ -249,7 +253,7 @@ pub(crate) fn requester<'a>(
     Requester {
         jid: user,
         is_admin: is_operator || host.admins_are_owners() && node.is_admin(user.bare()),
-        is_anonymous: is_anonymous(node, user.as_ref()),
+        is_anonymous: !is_operator && !facts.has_account,
         has_plain_subscription: facts.has_plain_subscription,
         sees_presence: facts.relation.sees_presence,
         is_in_group: facts.relation.is_in_group,

@@ -285,7 +285,7 @@ impl PubSubService {
         change: UserChange,
     ) {
         self.report_change(notice, node, host, (&service, &user), change);
-        self.spread(node, service, user, change);
+        self.spread_removed(node, service, user);
     }
 
     /// Tells the other nodes of the cluster.
@@ -312,7 +312,7 @@ impl PubSubService {
             while let Some((session, change)) = presence.next(&user) {
                 let mut after = None;
                 loop {
-                    let page = match UserList::Subscriptions.page(&node, &service, &user, after).await {
+                    let page = match subscribed_nodes(&node, (&service, &user), after).await {
                         Ok(page) => page,
                         Err(error) => {
                             tracing::warn!(%user, %error, "the nodes of a subscriber could not be read");
@@ -342,7 +342,7 @@ impl PubSubService {
         let Some((service, user)) = letters.as_str().split_once(' ') else { return };
         let Some((service, user)) = Jid::parse(service).ok().zip(Jid::parse(user).ok()) else { return };
         if change == UserChange::Removed {
-            return self.spread(ctx.node, service, user, change);
+            return self.spread_removed(ctx.node, service, user);
         }
         self.shared.watch(ctx.node);
         if self.shared.presence.add(&user, change) == PresenceOutcome::Starts {
@@ -351,84 +351,74 @@ impl PubSubService {
     }
 
     /// Passes the removal of an account to the nodes that this node of the cluster owns, and that it concerns.
-    fn spread(&self, node: &Arc<Node>, service: Jid, user: Jid, change: UserChange) {
-        let (tasks, node) = (self.tasks.clone(), node.clone());
+    fn spread_removed(&self, node: &Arc<Node>, service: Jid, user: Jid) {
+        let (tasks, node, shared) = (self.tasks.clone(), node.clone(), self.shared.clone());
         let spawner = node.spawner.clone();
         let spread = async move {
-            let lists: &[UserList] = match change {
-                UserChange::Available | UserChange::Unavailable => &[UserList::Subscriptions],
-                UserChange::Removed if service == user => &[UserList::OwnNodes],
-                UserChange::Removed => &[UserList::Subscriptions, UserList::Affiliations],
-            };
-            for list in lists {
-                let mut after = None;
-                // The page after a node that is removed would be empty: those of an account are removed at the end.
-                let mut removed: Vec<Jid> = Vec::new();
-                loop {
-                    let Ok(page) = list.page(&node, &service, &user, after).await else { return };
-                    for key in page.iter().filter(|key| !is_owned_elsewhere(&node, key)) {
-                        if matches!(list, UserList::OwnNodes) {
-                            removed.push(key.clone());
-                            continue;
-                        }
-                        send_change(&tasks, &node, key.clone(), &user, change).await;
-                    }
-                    after = page.last().cloned();
-                    if after.is_none() {
-                        break;
-                    }
-                }
-                for key in removed {
-                    send_change(&tasks, &node, key, &user, change).await;
-                }
+            if let Err(error) = spread_removal((&tasks, &*shared), &node, &service, &user).await {
+                tracing::error!(%user, %error, "the nodes of a user were not told what has changed");
             }
         };
         spawner.spawn("pubsub-user", Box::pin(spread));
     }
 }
 
+/// A page of the nodes to which a user is subscribed.
+async fn subscribed_nodes(
+    node: &Node,
+    (service, user): (&Jid, &Jid),
+    after: Option<Jid>,
+) -> Result<Vec<Jid>, StoreError> {
+    let plain = PlainSubscriptions(&node.stores);
+    let found = plain.nodes(user.as_ref(), service.as_ref(), after, MAX_PAGE).await?;
+    let mut nodes: Vec<Jid> = found.into_iter().map(|one| one.node).collect();
+    nodes.dedup();
+    Ok(nodes)
+}
+
+/// Passes the removal of an account on to its nodes, and to those at which it has a subscription or an affiliation.
+async fn spread_removal(
+    (tasks, shared): (&Arc<NodeTasks>, &PubSubShared),
+    node: &Arc<Node>,
+    service: &Jid,
+    user: &Jid,
+) -> Result<(), StoreError> {
+    let is_meant =
+        |key: &Jid| shared.host.has_node(service.as_ref(), key.as_ref()) && !is_owned_elsewhere(node, key);
+    let mut after = 0;
+    loop {
+        let page = node.stores.pubsub.nodes_of_entity(user.as_ref(), after, MAX_PAGE).await?;
+        for (_, key) in page.iter().filter(|(_, key)| is_meant(key)) {
+            send_change(tasks, node, key.clone(), user, UserChange::Removed).await;
+        }
+        match page.last() {
+            Some((last, _)) => after = *last,
+            None => break,
+        }
+    }
+    if service != user {
+        return Ok(());
+    }
+    // The page after a node that is removed would be empty, so they are removed at the end.
+    let (mut own, mut after) = (Vec::new(), None);
+    loop {
+        let page = node.stores.pubsub.list_all(service.as_ref(), after, MAX_PAGE).await?;
+        after = page.last().map(|one| one.jid.clone());
+        own.extend(page.into_iter().map(|one| one.jid).filter(|key| !is_owned_elsewhere(node, key)));
+        if after.is_none() {
+            break;
+        }
+    }
+    for key in own {
+        send_change(tasks, node, key, user, UserChange::Removed).await;
+    }
+    Ok(())
+}
+
 async fn send_change(tasks: &Arc<NodeTasks>, node: &Arc<Node>, key: Jid, user: &Jid, change: UserChange) {
     let message =
         NodeMessage { node: node.clone(), input: NodeInput::UserChanged { user: user.clone(), change } };
     tasks.clone().send(node.spawner.clone(), key, message, MESSAGE_BYTES).await;
-}
-
-/// What a user has at nodes.
-#[derive(Clone, Copy)]
-enum UserList {
-    Subscriptions,
-    Affiliations,
-    /// Nodes of the user's account, which are removed with it.
-    OwnNodes,
-}
-
-impl UserList {
-    /// A page of the nodes.
-    async fn page(
-        self,
-        node: &Node,
-        service: &Jid,
-        user: &Jid,
-        after: Option<Jid>,
-    ) -> Result<Vec<Jid>, StoreError> {
-        let (user, service) = (user.as_ref(), service.as_ref());
-        match self {
-            UserList::Subscriptions => {
-                let found = PlainSubscriptions(&node.stores).nodes(user, service, after, MAX_PAGE).await?;
-                let mut nodes: Vec<Jid> = found.into_iter().map(|one| one.node).collect();
-                nodes.dedup();
-                Ok(nodes)
-            }
-            UserList::Affiliations => {
-                let found = node.stores.pubsub.affiliations_of(user, service, after, MAX_PAGE).await?;
-                Ok(found.into_iter().map(|(node, _)| node).collect())
-            }
-            UserList::OwnNodes => {
-                let found = node.stores.pubsub.list_all(service, after, MAX_PAGE).await?;
-                Ok(found.into_iter().map(|one| one.jid).collect())
-            }
-        }
-    }
 }
 
 /// The name of the node that a stanza to a service is about: one node of a cluster owns it.

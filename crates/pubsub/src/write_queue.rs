@@ -12,7 +12,7 @@
 //! again ([`WriteQueue::take_failure`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use base::lock::LeafMutex;
 use jid::Jid;
@@ -24,6 +24,7 @@ use throng_core::Node;
 use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
 
+use crate::pubsub_shared::PubSubShared;
 use crate::requester_facts::account_number;
 use crate::reservations::Reservation;
 
@@ -51,12 +52,20 @@ struct WriteStep {
 }
 
 /// What a change holds until it is stored.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HeldByWrite {
     /// Bytes of the request.
     pub(crate) bytes: usize,
     /// What the user has then.
     pub(crate) reservation: Option<Reservation>,
+    /// The change is of a client. Others are the result of a conversion and are not converted.
+    pub(crate) is_of_client: bool,
+}
+
+impl Default for HeldByWrite {
+    fn default() -> HeldByWrite {
+        HeldByWrite { bytes: 0, reservation: None, is_of_client: true }
+    }
 }
 
 #[derive(Default)]
@@ -81,8 +90,7 @@ pub(crate) struct WriteQueue {
     node: Jid,
     state: Arc<LeafMutex<WriteState>>,
     wake: WakeTask,
-    /// Bytes that wait, of all nodes.
-    all_bytes: Arc<AtomicUsize>,
+    shared: Arc<PubSubShared>,
 }
 
 impl AfterWrite {
@@ -99,8 +107,8 @@ impl AfterWrite {
 }
 
 impl WriteQueue {
-    pub(crate) fn new(node: Jid, wake: WakeTask, all_bytes: Arc<AtomicUsize>) -> WriteQueue {
-        WriteQueue { node, state: Arc::new(LeafMutex::new(WriteState::default())), wake, all_bytes }
+    pub(crate) fn new(node: Jid, wake: WakeTask, shared: Arc<PubSubShared>) -> WriteQueue {
+        WriteQueue { node, state: Arc::new(LeafMutex::new(WriteState::default())), wake, shared }
     }
 
     /// The number of the node in the store.
@@ -142,7 +150,7 @@ impl WriteQueue {
         let state = self.state.lock();
         state.waiting.len() >= MAX_WAITING
             || state.bytes >= MAX_WAITING_BYTES
-            || state.bytes > 0 && self.all_bytes.load(Ordering::Relaxed) >= MAX_ALL_BYTES
+            || state.bytes > 0 && self.shared.unwritten.load(Ordering::Relaxed) >= MAX_ALL_BYTES
     }
 
     /// Stores changes in the background, then sends an answer.
@@ -167,7 +175,7 @@ impl WriteQueue {
                 return after.send(&Err(StanzaCondition::ResourceConstraint.into()));
             }
             state.bytes += held.bytes;
-            self.all_bytes.fetch_add(held.bytes, Ordering::Relaxed);
+            self.shared.unwritten.fetch_add(held.bytes, Ordering::Relaxed);
             state.waiting.push(WriteStep { changes, after, held });
             !std::mem::replace(&mut state.is_running, true)
         };
@@ -204,7 +212,15 @@ impl WriteQueue {
                 state.waiting.drain(..count).collect::<Vec<_>>()
             };
             let (mut changes, mut afters) = (Vec::new(), Vec::with_capacity(batch.len()));
+            let is_item_change = |change: &PubSubChange| {
+                matches!(
+                    change,
+                    PubSubChange::PutItem(_) | PubSubChange::RemoveItem(_) | PubSubChange::RemoveItems
+                )
+            };
             let (mut bytes, mut reservations) = (0, Vec::new());
+            let changes_items =
+                batch.iter().any(|step| step.held.is_of_client && step.changes.iter().any(is_item_change));
             let mut end = |step: WriteStep, changes: &mut Vec<PubSubChange>| {
                 changes.extend(step.changes);
                 bytes += step.held.bytes;
@@ -225,7 +241,10 @@ impl WriteQueue {
             // Before the answers: who has one may begin the next change.
             drop(reservations);
             self.state.lock().bytes -= bytes;
-            self.all_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.shared.unwritten.fetch_sub(bytes, Ordering::Relaxed);
+            if changes_items && written.is_ok() {
+                self.shared.host.items_stored(node, &self.node);
+            }
             let outcome = written.map_err(store_error);
             afters.into_iter().for_each(|after| after.send(&outcome));
         }

@@ -193,6 +193,10 @@ storage_need! {
         /// Empty if there is no such node.
         fn affiliations_of(&self, entity: JidRef<'_>, service: JidRef<'_>, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<(Jid, u8)>>;
 
+        /// Nodes of all services at which an entity has an affiliation, or it or a resource of it has a subscription, by their
+        /// numbers above `after`, in ascending order. Empty: there are no more.
+        fn nodes_of_entity(&self, entity: JidRef<'_>, after: u32, limit: u32) -> StoreFuture<'_, Vec<(u32, Jid)>>;
+
         /// Whether a bare address has a plain subscription.
         fn is_subscribed(&self, node: JidRef<'_>, subscriber: JidRef<'_>) -> StoreFuture<'_, bool>;
 

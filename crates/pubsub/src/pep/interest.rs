@@ -17,6 +17,7 @@ use throng_core::session::{Session, flags};
 
 use super::PersonalEventing;
 use super::account_nodes::AccountKey;
+use super::conversion::ConversionKind;
 use super::interest_passes::WaitingInterest;
 use super::notice::{self, PepNotice};
 use crate::pubsub_shared::{NodeInput, NodeMessage};
@@ -77,6 +78,9 @@ impl PersonalEventing {
             return;
         }
         let account = &session.account;
+        if let Some(kind) = ConversionKind::of_interest(&names) {
+            self.accounts.conversions.request(node, &account.jid, kind);
+        }
         let mut accounts = vec![AccountKey { hash: account.hash, id: account.id }];
         account.with(|state| {
             let contacts = state.contacts().iter();

@@ -2,7 +2,7 @@
 //!
 //! Long because each change of a node has a statement, and the reads of one entity over all nodes have several.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jid::{Jid, JidRef};
 use store::pubsub::{
@@ -48,8 +48,10 @@ pub(crate) struct PubSubStatements {
     count: String,
     count_created: String,
     affiliations_of: String,
+    affiliated_nodes: String,
     names: SizedStatement,
     special_nodes: String,
+    all_special_nodes: String,
     special_of: String,
     count_special: String,
 }
@@ -140,6 +142,9 @@ impl TableStatements for PubSubStatements {
                 "SELECT n.name, f.affiliation FROM pubsub_affiliation f JOIN pubsub_node n ON n.node = f.node \
                  WHERE f.entity = ? AND f.node > ? AND n.service = ? ORDER BY f.node LIMIT ?",
             ),
+            affiliated_nodes: d.sql(
+                "SELECT node FROM pubsub_affiliation WHERE entity = ? AND node > ? ORDER BY node LIMIT ?",
+            ),
             // With the service as a condition, SQLite would read all its nodes from an index that has both columns.
             names: SizedStatement::new(|n| {
                 d.sql(&format!(
@@ -150,6 +155,9 @@ impl TableStatements for PubSubStatements {
             special_nodes: d.sql(
                 "SELECT DISTINCT s.node, n.name FROM pubsub_special s JOIN pubsub_node n ON n.node = s.node \
                  WHERE s.entity = ? AND s.node > ? AND n.service = ? ORDER BY s.node LIMIT ?",
+            ),
+            all_special_nodes: d.sql(
+                "SELECT DISTINCT node FROM pubsub_special WHERE entity = ? AND node > ? ORDER BY node LIMIT ?",
             ),
             special_of: d.sql(
                 "SELECT node, jid, subid, state FROM pubsub_special \
@@ -183,10 +191,12 @@ impl TableStatements for PubSubStatements {
             &self.count,
             &self.count_created,
             &self.affiliations_of,
+            &self.affiliated_nodes,
             self.names.at_least(2).1,
             &self.first_removed,
             &self.forget_removed,
             &self.special_nodes,
+            &self.all_special_nodes,
             &self.special_of,
             &self.count_special,
         ];
@@ -660,6 +670,46 @@ async fn affiliations_of(conn: &mut DbConnection, page: &EntityArgs) -> Result<V
     rows.iter().map(|row| Ok((node_address(&page.1, row.bytes(0)?)?, small(row.number(1)?)?))).collect()
 }
 
+async fn nodes_of_entity(
+    conn: &mut DbConnection,
+    entity: &str,
+    mut after: u32,
+    limit: u32,
+) -> Result<Vec<(u32, Jid)>, StoreError> {
+    let context = conn.context.clone();
+    let sql = &context.sql.pubsub;
+    let Some(entity) = id_of(conn, entity).await? else { return Ok(Vec::new()) };
+    let subscriber = entity_number(entity)?;
+    loop {
+        let mut numbers: BTreeSet<u32> =
+            subscription_sets::nodes(conn, subscriber, after, limit).await?.into_iter().collect();
+        let args = [Arg::number(entity), Arg::number(after.into()), Arg::number(limit.into())];
+        for statement in [&sql.affiliated_nodes, &sql.all_special_nodes] {
+            for row in &conn.fetch_all(statement, &args).await? {
+                numbers.insert(node_number(row.number(0)?)?);
+            }
+        }
+        let numbers: Vec<u32> = numbers.into_iter().take(limit as usize).collect();
+        let Some(last) = numbers.last() else { return Ok(Vec::new()) };
+        after = *last;
+        let mut found = resolve(conn, &numbers).await?;
+        found.sort_unstable();
+        // Removed nodes can be in the set, too.
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+}
+
+/// The addresses of nodes.
+async fn resolve(conn: &mut DbConnection, numbers: &[u32]) -> Result<Vec<(u32, Jid)>, StoreError> {
+    let context = conn.context.clone();
+    let args: Vec<Arg<'_>> = numbers.iter().map(|number| Arg::number((*number).into())).collect();
+    let rows = conn.fetch_in(&context.sql.pubsub.resolve, &args).await?;
+    let node = |row: &SqlRow| Ok((node_number(row.number(0)?)?, node_address(row.text(1)?, row.bytes(2)?)?));
+    rows.iter().map(node).collect()
+}
+
 async fn subscriptions_of(
     conn: &mut DbConnection,
     page: &EntityArgs,
@@ -788,17 +838,7 @@ impl PubSub for SqlStores {
     }
 
     fn resolve(&self, numbers: Vec<u32>) -> StoreFuture<'_, Vec<(u32, Jid)>> {
-        self.read(numbers, |conn, numbers| {
-            Box::pin(async move {
-                let context = conn.context.clone();
-                let args: Vec<Arg<'_>> = numbers.iter().map(|number| Arg::number((*number).into())).collect();
-                let rows = conn.fetch_in(&context.sql.pubsub.resolve, &args).await?;
-                let node = |row: &SqlRow| {
-                    Ok((node_number(row.number(0)?)?, node_address(row.text(1)?, row.bytes(2)?)?))
-                };
-                rows.iter().map(node).collect()
-            })
-        })
+        self.read(numbers, |conn, numbers| Box::pin(resolve(conn, numbers)))
     }
 
     fn of_services(&self, services: Vec<AddressId>) -> StoreFuture<'_, Vec<(AddressId, Jid)>> {
@@ -872,6 +912,17 @@ impl PubSub for SqlStores {
     ) -> StoreFuture<'_, Vec<(Jid, u8)>> {
         self.read((bare(entity), bare(service), after, limit), |conn, page| {
             Box::pin(affiliations_of(conn, page))
+        })
+    }
+
+    fn nodes_of_entity(
+        &self,
+        entity: JidRef<'_>,
+        after: u32,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<(u32, Jid)>> {
+        self.read((bare(entity), after, limit), |conn, (entity, after, limit)| {
+            Box::pin(nodes_of_entity(conn, entity, *after, *limit))
         })
     }
 

@@ -16,6 +16,7 @@ cases! {
     affiliations_are_read_by_node_and_by_entity,
     plain_subscriptions_are_read_by_node_in_pages,
     subscriptions_of_an_entity_are_read_over_all_nodes,
+    everything_that_an_entity_has_is_read_over_all_services,
     subscriptions_of_a_node_are_those_of_its_number,
     a_node_of_many_subscribers_is_removed,
     listed_nodes_of_a_service_are_listed_in_pages,
@@ -312,6 +313,50 @@ async fn subscriptions_of_an_entity_are_read_over_all_nodes(f: Fixture) {
     }
     assert!(of(None, 9).await.is_empty());
     assert_eq!(f.stores.pubsub.count_subscriptions(user.as_ref(), 9).await.unwrap(), 0);
+}
+
+async fn everything_that_an_entity_has_is_read_over_all_services(f: Fixture) {
+    let put = || vec![PubSubChange::Put(record("", true))];
+    let ann = || jid("ann@example.org");
+    let nodes = [
+        ("pubsub.example.org/affiliated", vec![PubSubChange::Affiliate(ann(), Some(2))]),
+        ("bob@example.org/subscribed", vec![PubSubChange::Subscribe(ann())]),
+        ("pubsub.example.net/special", vec![PubSubChange::PutSpecial(special("ann@example.org/x", "1"))]),
+        ("pubsub.example.net/of another", vec![PubSubChange::Subscribe(jid("bob@example.org"))]),
+        ("bob@example.org/removed", vec![PubSubChange::Subscribe(ann()), PubSubChange::Remove]),
+        (
+            "eve@example.org/all",
+            vec![
+                PubSubChange::Affiliate(ann(), Some(1)),
+                PubSubChange::Subscribe(ann()),
+                PubSubChange::PutSpecial(special("ann@example.org", "1")),
+                PubSubChange::PutSpecial(special("ann@example.org", "2")),
+            ],
+        ),
+    ];
+    for (node, changes) in &nodes {
+        apply(&f.stores, node, put()).await;
+        apply(&f.stores, node, changes.clone()).await;
+    }
+    let of = |user: &str, after, limit| {
+        let (stores, user) = (f.stores.clone(), jid(user));
+        async move { stores.pubsub.nodes_of_entity(user.as_ref(), after, limit).await.unwrap() }
+    };
+    for limit in [1, 2, 3, 9] {
+        let (mut all, mut after) = (Vec::new(), 0);
+        loop {
+            let page = of("ann@example.org/y", after, limit).await;
+            assert!(page.len() <= limit as usize);
+            let Some((last, _)) = page.last() else { break };
+            after = *last;
+            all.extend(page);
+        }
+        assert!(all.is_sorted_by_key(|(number, _)| *number), "{limit}: {all:?}");
+        let all: Vec<_> = all.into_iter().map(|(_, node)| node).collect();
+        let want = [0, 1, 2, 5].map(|number: usize| jid(nodes[number].0));
+        assert_eq!(all, want, "{limit}");
+    }
+    assert!(of("carol@example.org", 0, 9).await.is_empty());
 }
 
 async fn subscriptions_of_a_node_are_those_of_its_number(f: Fixture) {

@@ -272,6 +272,27 @@ impl PubSub for MemoryStore {
         })))
     }
 
+    fn nodes_of_entity(
+        &self,
+        entity: JidRef<'_>,
+        after: u32,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<(u32, Jid)>> {
+        let state = self.state.lock();
+        let entity = entity.bare();
+        let id = state.find_id(entity).map_or(0, AddressId::get);
+        let has = |entry: &PubSubEntry| {
+            entry.affiliations.contains_key(entity.as_str())
+                || entry.special_of(entity).next().is_some()
+                || state.subscriptions.contains(entry.number, id)
+        };
+        let found = state.pubsub.nodes.iter().filter(|(_, entry)| entry.number > after && has(entry));
+        let mut found: Vec<(u32, Jid)> = found.map(|(node, entry)| (entry.number, node.clone())).collect();
+        found.sort_unstable();
+        found.truncate(limit as usize);
+        ready(Ok(found))
+    }
+
     fn is_subscribed(&self, node: JidRef<'_>, subscriber: JidRef<'_>) -> StoreFuture<'_, bool> {
         let state = self.state.lock();
         let pair = state.pubsub.number(node).zip(state.find_id(subscriber));
