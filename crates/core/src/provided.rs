@@ -9,6 +9,7 @@ use std::sync::Arc;
 use base::Provided;
 use stanza::Head;
 
+use crate::host::Host;
 use crate::node::Node;
 use crate::session::Session;
 use crate::shared_stanza::SharedStanza;
@@ -58,7 +59,7 @@ where
 /// Decides which requests to an account the node answers that owns the account's items, such as nodes of PubSub: one node of a
 /// cluster. Others are answered where they arrive.
 #[derive(Clone, Copy, Debug)]
-pub struct OwnedAccountRequests(pub fn(&Head, &[u8]) -> bool);
+pub struct OwnedAccountRequests(pub fn(&Host, &Head, &[u8]) -> bool);
 
 impl Provided for ClientCapabilities {
     const NAME: &'static str = "the capabilities of clients";

@@ -137,9 +137,7 @@ fn each_known_failure_names_a_scenario() {
 fn each_feature_has_a_scenario() {
     let shown: BTreeSet<String> = SCENARIOS.iter().flat_map(|name| load_scenario(name).features).collect();
     let known: BTreeSet<String> = ALL.iter().map(|feature| feature.name.to_owned()).collect();
-    // Its conversations are `features/tests/pep`: on several processes, it does not answer all requests yet.
-    let elsewhere = |name: &&String| *name == "pep";
-    let without: Vec<&String> = known.difference(&shown).filter(|name| !elsewhere(name)).collect();
+    let without: Vec<&String> = known.difference(&shown).collect();
     assert!(
         without.is_empty(),
         "no scenario shows {without:?}; add `scenarios/NAME.scenario`, or the name to `features:` of a scenario that shows it"

@@ -83,6 +83,8 @@ pub trait DiscoNode: Send + Sync {
 
     /// The items, as for [`DiscoNode::info`].
     fn items(&self, query: &DiscoQuery<'_>) -> Option<Vec<DiscoItem>>;
+    /// Whether a name is that of one of these nodes on a host, for whatever requester.
+    fn contains(&self, host: &Host, name: &str) -> bool;
 }
 
 /// Nodes of accounts that are kept elsewhere than in [`DiscoNode`]s, such as those of PubSub.
@@ -124,6 +126,13 @@ impl HostDisco {
             nodes: Vec::new(),
         };
         host.extensions.get().unwrap_or(&EMPTY)
+    }
+
+    /// Whether a name is that of a node of accounts which a feature provides, or an alias of them.
+    pub fn has_account_node(host: &Host, name: &str) -> bool {
+        let disco = HostDisco::of(host);
+        disco.account.alias_nodes.iter().any(|alias| alias == name)
+            || disco.nodes.iter().any(|node| node.contains(host, name))
     }
 
     /// The information of one of its services.

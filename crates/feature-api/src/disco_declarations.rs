@@ -11,6 +11,8 @@ pub(crate) struct DiscoExtensions {
     pub(crate) identities: Vec<DiscoIdentity>,
     /// Of accounts.
     pub(crate) account_identities: Vec<DiscoIdentity>,
+    /// Of accounts.
+    pub(crate) account_features: Vec<&'static str>,
     pub(crate) forms: Vec<DiscoForm>,
     pub(crate) nodes: Vec<Arc<dyn DiscoNode>>,
 }
@@ -38,9 +40,14 @@ pub(crate) fn disco_of(
         forms: std::mem::take(&mut extra.forms),
         alias_nodes: Vec::new(),
     };
+    let mut account_features =
+        collect_features(|d| if let DiscoFeature::Account(var) = d { Some(var) } else { None });
+    account_features.append(&mut extra.account_features);
+    account_features.sort_unstable();
+    account_features.dedup();
     let account = DiscoInfo {
         identities: std::mem::take(&mut extra.account_identities),
-        features: collect_features(|d| if let DiscoFeature::Account(var) = d { Some(var) } else { None }),
+        features: account_features,
         forms: Vec::new(),
         alias_nodes: Vec::new(),
     };

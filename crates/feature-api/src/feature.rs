@@ -250,6 +250,11 @@ impl FeatureBuilder<'_> {
         }
     }
 
+    /// A value that a feature provides which is earlier in the order.
+    pub fn provided<T: Provided>(&self) -> Option<&T> {
+        self.parts.extensions.get()
+    }
+
     /// Handles the notices of this name from other nodes ([`throng_core::feature_notice`]).
     pub fn notice(&mut self, name: &'static str, handler: impl NoticeHandler + 'static) {
         if !self.extension::<NoticeHandlers>().add(name, Box::new(handler)) {
@@ -303,6 +308,11 @@ impl FeatureBuilder<'_> {
     /// An additional identity of the domain's accounts.
     pub fn account_disco_identity(&mut self, identity: DiscoIdentity) {
         self.parts.disco.account_identities.push(identity);
+    }
+
+    /// An additional feature variable of the domain's accounts, for what depends on other features.
+    pub fn account_disco_feature(&mut self, var: &'static str) {
+        self.parts.disco.account_features.push(var);
     }
 
     /// A node whose information and items the feature provides.

@@ -4,6 +4,7 @@
 //! ([`feature::FeatureBuilder`]). [`build_host`] checks the registrations of all enabled features against their declarations
 //! and against each other, and returns the engine's [`throng_core::Host`].
 
+pub mod account_data;
 mod background;
 pub mod disco;
 mod disco_declarations;

@@ -10,12 +10,18 @@
 //!
 //! The limits cover all private values of the account, including those that other features keep in the same store.
 
+use std::sync::Arc;
+
+use base::BoxFuture;
+use feature_api::account_data::{AccountDataObserver, PrivateXml, SharedPrivateXml};
 use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
+use jid::Jid;
 use stanza::{ErrorType, StanzaCondition, StanzaError};
 use store::account_kv::MAX_KEY_BYTES;
-use store::{AccountKvLimits, PutOutcome};
+use store::{AccountKvLimits, PutOutcome, StoreError};
+use throng_core::Node;
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::limits::FRAGMENT_LIMITS;
 use throng_core::server_error::store_error;
@@ -56,6 +62,7 @@ const SERVER_SET: IqKey = IqKey::set(IqTarget::Server, Ns::Private, "query");
 fn build(builder: &mut FeatureBuilder<'_>) {
     let bounded = |key| u32::try_from(builder.options.int(key)).unwrap_or(u32::MAX);
     let limits = AccountKvLimits { entries: bounded("max_entries"), bytes: bounded("max_bytes") };
+    builder.provide(SharedPrivateXml(Arc::new(StoredElements { limits })));
     builder.iq(OWN_GET, |r: &mut IqRequest<'_>| get(r).unwrap_or_else(IqFlow::error));
     builder.iq(OWN_SET, move |r: &mut IqRequest<'_>| set(r, limits).unwrap_or_else(IqFlow::error));
     for key in [OTHER_GET, OTHER_SET, SERVER_GET, SERVER_SET] {
@@ -63,6 +70,41 @@ fn build(builder: &mut FeatureBuilder<'_>) {
             let text = "private storage can be used only by its owner";
             IqFlow::error(StanzaError::new(StanzaCondition::Forbidden).text(text))
         });
+    }
+}
+
+/// Private values for the conversion of bookmarks (XEP-0411).
+struct StoredElements {
+    limits: AccountKvLimits,
+}
+
+impl PrivateXml for StoredElements {
+    fn get(
+        &self,
+        node: Arc<Node>,
+        owner: Jid,
+        name: &str,
+        ns: &str,
+    ) -> BoxFuture<'static, Result<Option<Vec<u8>>, StoreError>> {
+        let key = format!("{KEY_PREFIX}{name} {ns}");
+        Box::pin(async move { node.stores.account_kv.get(owner.as_ref(), &key).await })
+    }
+
+    fn put(
+        &self,
+        node: Arc<Node>,
+        owner: Jid,
+        element: Vec<u8>,
+    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+        let limits = self.limits;
+        Box::pin(async move {
+            let key = throng_core::shared_stanza::tree(&element)
+                .ok()
+                .and_then(|tree| storage_key(tree.root()).ok());
+            let Some(key) = key else { return Ok(false) };
+            let put = node.stores.account_kv.put(owner.as_ref(), vec![(key, element)], limits).await?;
+            Ok(matches!(put, PutOutcome::Done))
+        })
     }
 }
 
@@ -148,10 +190,17 @@ fn set(request: &IqRequest<'_>, limits: AccountKvLimits) -> Result<IqFlow, Stanz
         return Err(StanzaError::new(StanzaCondition::NotAcceptable).text(text));
     }
     let full = full();
-    let (node, owner) = (request.node.clone(), request.from.bare().to_jid());
+    let namespaces: Vec<String> =
+        values.iter().filter_map(|(key, _)| Some(key.rsplit_once(' ')?.1.to_owned())).collect();
+    let (node, host, owner) = (request.node.clone(), request.host.clone(), request.from.bare().to_jid());
     Ok(IqFlow::wait(async move {
         match node.stores.account_kv.put(owner.as_ref(), values, limits).await {
-            Ok(PutOutcome::Done) => Ok(Vec::new()),
+            Ok(PutOutcome::Done) => {
+                if let Some(AccountDataObserver(observer)) = host.extensions.get() {
+                    namespaces.iter().for_each(|ns| observer.private_xml_stored(&node, &owner, ns));
+                }
+                Ok(Vec::new())
+            }
             Ok(PutOutcome::Full) => Err(full),
             Ok(PutOutcome::NoAccount) => {
                 Err(StanzaError::new(StanzaCondition::NotAllowed)

@@ -11,6 +11,9 @@ pub(crate) enum NodeAffiliation {
     Owner,
 }
 
+/// Number in the store of an owner whom others have named, and who has not acted as one yet.
+pub(crate) const UNCONFIRMED_OWNER: u8 = 6;
+
 impl NodeAffiliation {
     /// All affiliations. The order is that of the numbers in the store.
     pub(crate) const ALL: [NodeAffiliation; 6] = [
@@ -47,7 +50,10 @@ impl NodeAffiliation {
 
     /// The affiliation with this number.
     pub(crate) fn from_number(number: u8) -> Option<NodeAffiliation> {
-        NodeAffiliation::ALL.get(usize::from(number)).copied()
+        match number {
+            UNCONFIRMED_OWNER => Some(NodeAffiliation::Owner),
+            number => NodeAffiliation::ALL.get(usize::from(number)).copied(),
+        }
     }
 
     /// Whether it permits to subscribe and to retrieve items, whatever the access model is.

@@ -1,6 +1,7 @@
 //! Sends the notices of a node: an event is one multicast, which costs one message for each node of a cluster.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use base::BoxFuture;
@@ -11,10 +12,14 @@ use throng_core::session::Session;
 use throng_core::{Effect, Effects, Node, SharedStanza, StanzaSource, UndeliveredRecipient};
 use xml::Ns;
 
-use crate::node::{NodeEvent, Notice};
+use crate::node::{NodeEvent, Notice, with_subids};
 use crate::pubsub_host::ImplicitRecipients;
 use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared};
+use crate::subscriber_filter::SubscriberFilter;
 use crate::subscription::ShowValue;
+
+/// Bytes of stanzas for single recipients that are made before they are sent.
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// Notices to send.
 pub(crate) struct Delivery {
@@ -22,6 +27,8 @@ pub(crate) struct Delivery {
     shared: Arc<PubSubShared>,
     node: Arc<Node>,
     notices: Vec<Notice>,
+    /// Who among the subscribers may still read the node; `None`: all.
+    filter: Option<SubscriberFilter>,
 }
 
 impl Delivery {
@@ -31,21 +38,42 @@ impl Delivery {
         node: &Arc<Node>,
         notices: Vec<Notice>,
     ) -> Delivery {
-        Delivery { key: key.clone(), shared: shared.clone(), node: node.clone(), notices }
+        Delivery { key: key.clone(), shared: shared.clone(), node: node.clone(), notices, filter: None }
+    }
+
+    fn events(&self) -> impl Iterator<Item = &NodeEvent> {
+        self.notices.iter().filter_map(|notice| match notice {
+            Notice::Event(event) => Some(event),
+            Notice::Direct { .. } | Notice::Shared { .. } => None,
+        })
     }
 
     /// Whether plain subscribers must be known.
     pub(crate) fn is_for_all(&self) -> bool {
-        self.notices.iter().any(|notice| matches!(notice, Notice::Event(_)))
+        self.events().next().is_some()
     }
 
     /// Whether only users who are online receive the events, and this node knows them all.
     pub(crate) fn is_for_online(&self) -> bool {
-        let is_missed = |notice: &Notice| match notice {
-            Notice::Event(event) => event.stanza.kind() == StanzaKind::Message(MessageType::Headline),
-            Notice::Direct { .. } => true,
-        };
-        self.node.is_single() && self.notices.iter().all(is_missed)
+        let is_missed = |event: &NodeEvent| event.stanza.kind() == StanzaKind::Message(MessageType::Headline);
+        self.node.is_single() && self.events().all(is_missed)
+    }
+
+    /// Whether it must be read who may still read the node, for these plain subscribers and others.
+    pub(crate) fn needs_filter(&self, plain: &[Jid]) -> bool {
+        self.filter.is_none()
+            && self
+                .events()
+                .any(|event| event.condition.is_some() && !(plain.is_empty() && event.is_for_nobody()))
+    }
+
+    /// Reads who may still read the node.
+    pub(crate) async fn read_filter(&mut self, plain: &[Jid]) {
+        if self.needs_filter(plain)
+            && let Some(condition) = self.events().filter_map(|event| event.condition.clone()).last()
+        {
+            self.filter = Some(SubscriberFilter::read(&self.node, condition).await);
+        }
     }
 
     /// Sends all notices; these are the plain subscribers. Returns what must be awaited before the next notices.
@@ -62,66 +90,62 @@ impl Delivery {
         if self.notices.is_empty() {
             return None;
         }
-        let service = self.key.bare().to_jid();
-        let mut effects = Effects::default();
-        let mut later: Vec<(SharedStanza, BoxFuture<'static, Arc<[Jid]>>)> = Vec::new();
+        let (node, service) = (self.node.clone(), self.key.bare().to_jid());
+        let mut run = DeliveryRun { node, service, steps: VecDeque::new() };
+        let mut later: Vec<DeliveryStep> = Vec::new();
         for notice in &self.notices {
             match notice {
                 Notice::Event(event) => {
-                    self.multicast(&mut effects, &service, event, (plain, is_last));
+                    let plain = self.admitted(event, plain);
+                    self.add_event(&mut run, event, (&plain, is_last));
                     if is_last && event.implicit.is_some() {
-                        let subscribed: Vec<Jid> = plain
-                            .iter()
-                            .chain(event.special.iter())
-                            .filter(|one| one.is_bare())
-                            .cloned()
-                            .collect();
-                        match self.shared.host.implicit_recipients(&self.node, &self.key, event, &subscribed)
-                        {
-                            ImplicitRecipients::Known(known) if known.is_empty() => {}
-                            ImplicitRecipients::Known(known) => {
-                                effects.multicast(implicit_multicast(&event.stanza, &service, known));
-                            }
-                            ImplicitRecipients::Later(read) => later.push((event.stanza.clone(), read)),
-                        }
+                        self.add_implicit((&mut run, &mut later), event, &plain);
                     }
                 }
                 Notice::Direct { to, stanza } if is_last => {
-                    route(&mut effects, &service, to, stanza.clone());
+                    let (to, stanza) = (to.clone(), stanza.clone());
+                    run.steps.push_back(DeliveryStep::Direct { to, stanza, is_addressed: true });
                 }
-                Notice::Direct { .. } => {}
+                Notice::Shared { to, stanza } if is_last => {
+                    let (to, stanza) = (to.clone(), stanza.clone());
+                    run.steps.push_back(DeliveryStep::Direct { to, stanza, is_addressed: false });
+                }
+                Notice::Direct { .. } | Notice::Shared { .. } => {}
             }
         }
-        let performed = self.node.perform_in_order(effects);
-        if later.is_empty() {
-            return performed;
-        }
-        let node = self.node.clone();
-        Some(Box::pin(async move {
-            if let Some(rest) = performed {
-                rest.await;
-            }
-            for (stanza, read) in later {
-                let recipients = read.await;
-                if recipients.is_empty() {
-                    continue;
-                }
-                let mut effects = Effects::default();
-                effects.multicast(implicit_multicast(&stanza, &service, recipients));
-                if let Some(rest) = node.perform_in_order(effects) {
-                    rest.await;
-                }
-            }
-        }))
+        run.steps.extend(later);
+        run.perform()
     }
 
-    fn multicast(
+    /// The plain subscribers that may still read the node.
+    fn admitted(&self, event: &NodeEvent, plain: &Arc<[Jid]>) -> Arc<[Jid]> {
+        match (&self.filter, &event.condition) {
+            (Some(filter), Some(_)) => {
+                plain.iter().filter(|one| filter.admits(&self.node, one.as_ref())).cloned().collect()
+            }
+            _ => plain.clone(),
+        }
+    }
+
+    fn add_implicit(
         &self,
-        effects: &mut Effects,
-        service: &Jid,
+        (run, later): (&mut DeliveryRun, &mut Vec<DeliveryStep>),
         event: &NodeEvent,
-        (plain, is_last): (&Arc<[Jid]>, bool),
+        plain: &[Jid],
     ) {
+        let special = event.special.iter().filter(|one| self.may_read(event, one));
+        let subscribed: Vec<Jid> = plain.iter().chain(special).filter(|one| one.is_bare()).cloned().collect();
+        match self.shared.host.implicit_recipients(&self.node, &self.key, event, &subscribed) {
+            ImplicitRecipients::Known(known) if known.is_empty() => {}
+            ImplicitRecipients::Known(known) => {
+                let multicast = implicit_multicast(&event.stanza, &run.service, known);
+                run.steps.push_back(DeliveryStep::Multicast(multicast));
+            }
+            ImplicitRecipients::Later(read) => later.push(DeliveryStep::Later(event.stanza.clone(), read)),
+        }
+    }
+
+    fn add_event(&self, run: &mut DeliveryRun, event: &NodeEvent, (plain, is_last): (&Arc<[Jid]>, bool)) {
         let special: &[Jid] = if is_last { &event.special } else { &[] };
         // Without exceptions the list is shared with the task.
         let with_show: Vec<Jid> = match is_last {
@@ -143,21 +167,27 @@ impl Delivery {
         };
         if !recipients.is_empty() {
             let report = self.report();
-            let multicast = Multicast::new(event.stanza.clone(), service.clone(), recipients).on_undelivered(
-                move |node: &Arc<Node>, lost: Vec<UndeliveredRecipient>| {
+            let multicast = Multicast::new(event.stanza.clone(), run.service.clone(), recipients)
+                .on_undelivered(move |node: &Arc<Node>, lost: Vec<UndeliveredRecipient>| {
                     report(node, lost);
                     Effects::default()
-                },
-            );
-            effects.multicast(multicast);
+                });
+            run.steps.push_back(DeliveryStep::Multicast(multicast));
         }
         if is_last {
-            for (to, stanza) in event.separate.iter().filter(|(to, _)| self.receives(event, to)) {
-                if let Some(stanza) = stanza.with_to(Some(to.as_ref())) {
-                    route(effects, service, to, stanza);
-                }
-            }
+            let separate = event.separate.iter().filter(|(to, _)| self.receives(event, to));
+            run.steps.extend(separate.map(|(to, subids)| DeliveryStep::Separate {
+                to: to.clone(),
+                stanza: event.stanza.clone(),
+                subids: subids.clone(),
+            }));
         }
+    }
+
+    /// Whether a subscriber may still read the node.
+    fn may_read(&self, event: &NodeEvent, jid: &Jid) -> bool {
+        event.condition.is_none()
+            || self.filter.as_ref().is_none_or(|filter| filter.admits(&self.node, jid.as_ref()))
     }
 
     fn select(&self, event: &NodeEvent, plain: &[Jid], special: &[Jid]) -> Arc<[Jid]> {
@@ -166,6 +196,7 @@ impl Delivery {
 
     fn receives(&self, event: &NodeEvent, jid: &Jid) -> bool {
         event.except.as_ref().is_none_or(|one| one.as_ref() != jid.bare())
+            && self.may_read(event, jid)
             && (!event.presence_based || is_available(&self.node, jid))
     }
 
@@ -192,9 +223,112 @@ pub(crate) fn implicit_multicast(stanza: &SharedStanza, service: &Jid, recipient
         .on_undelivered(|_: &Arc<Node>, _: Vec<UndeliveredRecipient>| Effects::default())
 }
 
-fn route(effects: &mut Effects, from: &Jid, to: &Jid, stanza: SharedStanza) {
-    let (from, to) = (from.clone(), to.clone());
-    effects.add(Effect::RouteInLane { source: StanzaSource::Service, stanza, from, to });
+/// What a delivery does next.
+enum DeliveryStep {
+    Multicast(Multicast),
+    /// A stanza for one recipient, which may have no `to` yet.
+    Direct {
+        to: Jid,
+        stanza: SharedStanza,
+        is_addressed: bool,
+    },
+    /// An event to a subscriber with several subscriptions, whose identifiers it must have.
+    Separate {
+        to: Jid,
+        stanza: SharedStanza,
+        subids: Vec<Box<str>>,
+    },
+    /// An event to recipients that must be read.
+    Later(SharedStanza, BoxFuture<'static, Arc<[Jid]>>),
+}
+
+/// A delivery under way. What is made for single recipients is made when what was made before is sent.
+struct DeliveryRun {
+    node: Arc<Node>,
+    service: Jid,
+    steps: VecDeque<DeliveryStep>,
+}
+
+impl DeliveryRun {
+    /// Performs all steps. Returns what must be awaited.
+    fn perform(mut self) -> Option<BoxFuture<'static, ()>> {
+        let first = self.advance()?;
+        Some(Box::pin(async move {
+            let mut wait = first;
+            loop {
+                wait.await;
+                match self.advance() {
+                    Some(next) => wait = next,
+                    None => return,
+                }
+            }
+        }))
+    }
+
+    /// Performs steps until something must be awaited; `None`: all are performed.
+    fn advance(&mut self) -> Option<BoxFuture<'static, ()>> {
+        while !self.steps.is_empty() {
+            let (mut effects, mut bytes) = (Effects::default(), 0);
+            while bytes < CHUNK_BYTES
+                && let Some(step) = self.steps.pop_front()
+            {
+                match step {
+                    DeliveryStep::Multicast(multicast) => effects.multicast(multicast),
+                    DeliveryStep::Direct { to, stanza, is_addressed } => {
+                        let stanza = match is_addressed {
+                            true => Some(stanza),
+                            false => stanza.with_to(Some(to.as_ref())),
+                        };
+                        bytes += self.route(&mut effects, &to, stanza);
+                    }
+                    DeliveryStep::Separate { to, stanza, subids } => {
+                        let stanza =
+                            with_subids(&stanza, &subids).and_then(|one| one.with_to(Some(to.as_ref())));
+                        bytes += self.route(&mut effects, &to, stanza);
+                    }
+                    DeliveryStep::Later(stanza, read) if effects.is_empty() => {
+                        return Some(self.deliver_later(stanza, read));
+                    }
+                    later @ DeliveryStep::Later(..) => {
+                        self.steps.push_front(later);
+                        break;
+                    }
+                }
+            }
+            if let Some(rest) = self.node.perform_in_order(effects) {
+                return Some(rest);
+            }
+        }
+        None
+    }
+
+    /// Adds a stanza for one recipient; its size.
+    fn route(&self, effects: &mut Effects, to: &Jid, stanza: Option<SharedStanza>) -> usize {
+        let Some(stanza) = stanza else { return 0 };
+        let bytes = stanza.bytes().len();
+        let (from, to) = (self.service.clone(), to.clone());
+        effects.add(Effect::RouteInLane { source: StanzaSource::Service, stanza, from, to });
+        bytes
+    }
+
+    fn deliver_later(
+        &self,
+        stanza: SharedStanza,
+        read: BoxFuture<'static, Arc<[Jid]>>,
+    ) -> BoxFuture<'static, ()> {
+        let (node, service) = (self.node.clone(), self.service.clone());
+        Box::pin(async move {
+            let recipients = read.await;
+            if recipients.is_empty() {
+                return;
+            }
+            let mut effects = Effects::default();
+            effects.multicast(implicit_multicast(&stanza, &service, recipients));
+            if let Some(rest) = node.perform_in_order(effects) {
+                rest.await;
+            }
+        })
+    }
 }
 
 /// Whether the presence of a subscriber is one of those that it wants events for (section 16.4.2). Of a user without a session

@@ -9,6 +9,7 @@
 //! Every subscriber must see the same order, so nothing of a node is sent from outside its task.
 
 mod affiliation;
+mod answers;
 mod bulk_nodes;
 mod commands;
 mod delivery;
@@ -22,18 +23,25 @@ mod online_subscribers;
 mod options;
 pub mod pep;
 mod plain_subscriptions;
+mod presence_spreads;
 mod pubsub_error;
 mod pubsub_host;
 mod pubsub_shared;
 mod request;
 mod requester_facts;
+mod reservations;
 mod service;
 mod subscriber_cache;
+mod subscriber_filter;
 mod subscription;
 #[cfg(test)]
 mod tests;
+mod user_buckets;
 mod write_queue;
 
+use std::sync::Arc;
+
+use base::Provided;
 use feature_api::disco::DiscoIdentity;
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use feature_api::service::ServiceSpec;
@@ -126,6 +134,13 @@ const REQUESTS: &[IqKey] = &[
     COMMAND,
 ];
 
+/// The service of a host, which is told of accounts of other domains that are removed.
+struct ServiceOfHost(Arc<PubSubService>);
+
+impl Provided for ServiceOfHost {
+    const NAME: &'static str = "the service of publish-subscribe";
+}
+
 fn build(builder: &mut FeatureBuilder<'_>) {
     let options = match PubSubOptions::read(builder.options) {
         Ok(options) => options,
@@ -151,15 +166,19 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         of_presence.handle_presence(ctx);
         Flow::Stop(StopReason::Consumed)
     });
-    let of_removed = service.clone();
-    builder.removed(Phase::Archive, move |ctx: &mut RemovedCtx<'_>| {
-        let own = ctx.host.services.iter().find(|service| service.feature == FEATURE.name);
-        if let Some(own) = own {
-            let user = ctx.jid.bare().to_jid();
-            let (service, change) = ((own.jid.clone(), user), UserChange::Removed);
-            of_removed.user_changed(service::USER_NOTICE, ctx.node, ctx.host, service, change);
-        }
-        Flow::Next
-    });
+    builder.provide(ServiceOfHost(service.clone()));
+    builder.removed(Phase::Archive, account_removed);
     builder.notice(service::USER_NOTICE, move |ctx: &NoticeCtx<'_>| service.handle_notice(ctx));
+}
+
+/// Removes what an account has at nodes of the services of all domains.
+fn account_removed(ctx: &mut RemovedCtx<'_>) -> Flow {
+    let user = ctx.jid.bare().to_jid();
+    for host in ctx.node.hosts() {
+        let own = host.services.iter().find(|service| service.feature == FEATURE.name);
+        let Some((ServiceOfHost(service), own)) = host.extensions.get().zip(own) else { continue };
+        let of_user = (own.jid.clone(), user.clone());
+        service.user_changed(service::USER_NOTICE, ctx.node, &host, of_user, UserChange::Removed);
+    }
+    Flow::Next
 }

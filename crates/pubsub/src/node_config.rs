@@ -5,7 +5,7 @@
 //! Not implemented: `pubsub#node_type` other than `leaf`, and transformations (`pubsub#body_xslt`, `pubsub#dataform_xslt`),
 //! which are stored for clients.
 
-use stanza::payload::data_form::{DataForm, FormError, FormField, FormFieldType, FormKind};
+use stanza::payload::data_form::{DataForm, FormError, FormField, FormFieldType, FormKind, FormOption};
 use stanza::{StanzaCondition, StanzaError};
 use store::PubSubNodeRecord;
 
@@ -390,12 +390,16 @@ impl PubSubNodeConfig {
         {
             return Err(pubsub_error("unsupported-access-model"));
         }
+        for var in [ROSTER_GROUPS, "pubsub#contact"] {
+            if submitted.values(var).len() > MAX_LISTED {
+                return Err(FormError::of(var, "has too many values").into());
+            }
+        }
         let mut shown = self.form(FormKind::Form);
         // Which groups the owner's roster has is unknown here: an unknown group admits nobody.
         if let Some(groups) = shown.fields.iter_mut().find(|field| field.var == ROSTER_GROUPS) {
-            for group in submitted.values(ROSTER_GROUPS) {
-                groups.options.push(stanza::payload::data_form::FormOption::new("", group.clone()));
-            }
+            let given = submitted.values(ROSTER_GROUPS).iter();
+            groups.options.extend(given.map(|group| FormOption::new("", group.clone())));
         }
         let mut next = self.clone();
         next.apply(&shown.validate(submitted)?, limits)?;
@@ -577,5 +581,14 @@ mod tests {
         let many: Vec<(String, String)> = (0..1000).map(|n| (format!("x-{n}"), String::new())).collect();
         let many: Vec<(&str, &str)> = many.iter().map(|(var, value)| (&**var, &**value)).collect();
         assert_eq!(submit(&many).unwrap_err().condition, StanzaCondition::NotAcceptable);
+    }
+
+    #[test]
+    fn a_long_list_is_refused_before_it_is_compared() {
+        let groups = (0..200_000).map(|number| format!("group-{number}"));
+        let groups = FormField::new(FormFieldType::ListMulti, ROSTER_GROUPS).values(groups);
+        let form = DataForm::typed(FormKind::Submit, CONFIG_FORM).field(groups);
+        let error = PubSubNodeConfig::new(&limits()).submit(&form, &limits()).unwrap_err();
+        assert_eq!(error.condition, StanzaCondition::NotAcceptable);
     }
 }

@@ -1,6 +1,7 @@
 //! The nodes of a domain that are in memory, and when each was used: a node without requests is dropped after some minutes, and
 //! at once if another member of the cluster has become its owner.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use base::lock::LeafMutex;
@@ -18,25 +19,70 @@ const CHECK_SECONDS: u32 = 4;
 const IDLE_SECONDS: u32 = 300;
 
 /// A node in memory.
-#[derive(Clone, Copy)]
 struct DirectoryEntry {
     /// Second of its last use.
     used: u32,
     weight: usize,
+    /// Its place in the order of use.
+    turn: u64,
+    /// Bare address of the user who has created it.
+    creator: Jid,
+}
+
+/// The nodes of one creator.
+#[derive(Default)]
+struct CreatorNodes {
+    weight: usize,
+    /// In the order of use.
+    order: BTreeMap<u64, Jid>,
 }
 
 #[derive(Default)]
 struct DirectoryState {
     nodes: HashMap<Jid, DirectoryEntry>,
+    /// All nodes in the order of use.
+    order: BTreeMap<u64, Jid>,
+    creators: HashMap<Jid, CreatorNodes>,
+    /// The creator with more than half of the weight, if it was seen.
+    largest: Option<Jid>,
     /// Sum of the weights.
     weight: usize,
+    turn: u64,
 }
 
 impl DirectoryState {
+    fn insert(&mut self, node: &Jid, creator: &Jid, used: u32, weight: usize) {
+        self.turn += 1;
+        let turn = self.turn;
+        self.weight += weight;
+        self.order.insert(turn, node.clone());
+        let of_creator = self.creators.entry(creator.clone()).or_default();
+        of_creator.weight += weight;
+        of_creator.order.insert(turn, node.clone());
+        let entry = DirectoryEntry { used, weight, turn, creator: creator.clone() };
+        self.nodes.insert(node.clone(), entry);
+    }
+
     fn remove(&mut self, node: &Jid) {
-        if let Some(entry) = self.nodes.remove(node) {
-            self.weight -= entry.weight;
+        let Some(entry) = self.nodes.remove(node) else { return };
+        self.weight -= entry.weight;
+        self.order.remove(&entry.turn);
+        if let Some(of_creator) = self.creators.get_mut(&entry.creator) {
+            of_creator.weight -= entry.weight;
+            of_creator.order.remove(&entry.turn);
+            if of_creator.order.is_empty() {
+                self.creators.remove(&entry.creator);
+            }
         }
+    }
+
+    /// The node that gives way to one of this creator and weight: the least used one of a creator with more than half of the room,
+    /// otherwise of all.
+    fn least_used(&self, creator: &Jid, weight: usize, most: usize) -> Option<Jid> {
+        let own = self.creators.get(creator).filter(|one| one.weight + weight > most / 2);
+        let largest = || self.largest.as_ref().and_then(|creator| self.creators.get(creator));
+        let large = own.or_else(|| largest().filter(|one| one.weight > most / 2));
+        large.map_or(&self.order, |one| &one.order).first_key_value().map(|(_, node)| node.clone())
     }
 }
 
@@ -44,18 +90,42 @@ impl DirectoryState {
 #[derive(Default)]
 pub(crate) struct NodeDirectory(LeafMutex<DirectoryState>);
 
+/// What follows from the use of a node.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeTouch {
+    /// It may stay in memory without requests.
+    pub(crate) is_kept: bool,
+    /// Nodes that give way.
+    pub(crate) evicted: Vec<Jid>,
+}
+
 impl NodeDirectory {
-    /// A node of this weight is used. False if it must be dropped when it has no requests, because the weight of all nodes
-    /// would exceed `most`.
-    pub(crate) fn touch(&self, node: &Jid, used: u32, weight: usize, most: usize) -> bool {
+    /// A node of this weight is used. The weight of all nodes stays below `most`: the least used ones give way, and a node
+    /// that is larger than that must be dropped when it has no requests.
+    pub(crate) fn touch(
+        &self,
+        node: &Jid,
+        creator: &Jid,
+        used: u32,
+        weight: usize,
+        most: usize,
+    ) -> NodeTouch {
         let mut state = self.0.lock();
         state.remove(node);
-        let fits = state.weight + weight <= most;
-        if fits {
-            state.weight += weight;
-            state.nodes.insert(node.clone(), DirectoryEntry { used, weight });
+        if weight > most {
+            return NodeTouch::default();
         }
-        fits
+        let mut evicted = Vec::new();
+        while state.weight + weight > most {
+            let Some(other) = state.least_used(creator, weight, most) else { break };
+            state.remove(&other);
+            evicted.push(other);
+        }
+        state.insert(node, creator, used, weight);
+        if state.creators.get(creator).is_some_and(|one| one.weight > most / 2) {
+            state.largest = Some(creator.clone());
+        }
+        NodeTouch { is_kept: true, evicted }
     }
 
     /// A node is dropped.
@@ -99,10 +169,11 @@ impl NodeSweep {
 
 impl Swept for NodeSweep {
     fn sweep(&self, node: &Arc<Node>, now: u32) {
+        let all: Vec<Arc<PubSubShared>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(|shared| shared.presence.wake());
         if !now.is_multiple_of(CHECK_SECONDS) {
             return;
         }
-        let all: Vec<Arc<PubSubShared>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         for shared in all {
             let Some(tasks) = shared.tasks() else { continue };
             shared.host.sweep(node);
@@ -114,5 +185,49 @@ impl Swept for NodeSweep {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jid(text: &str) -> Jid {
+        Jid::parse(text).unwrap()
+    }
+
+    fn node(name: &str) -> Jid {
+        jid(&format!("pubsub.denmark.lit/{name}"))
+    }
+
+    #[test]
+    fn the_least_used_node_gives_way() {
+        let (directory, owner) = (NodeDirectory::default(), jid("hamlet@denmark.lit"));
+        let touch = |name: &str, owner: &Jid| directory.touch(&node(name), owner, 0, 1, 3);
+        for name in ["a", "b", "c"] {
+            assert_eq!(touch(name, &owner), NodeTouch { is_kept: true, evicted: Vec::new() });
+        }
+        touch("a", &owner);
+        assert_eq!(touch("d", &owner).evicted, [node("b")]);
+        assert!(!directory.touch(&node("huge"), &owner, 0, 4, 3).is_kept);
+        assert_eq!(directory.0.lock().weight, 3);
+    }
+
+    #[test]
+    fn a_user_with_many_nodes_takes_the_room_of_nobody_else() {
+        let (directory, hamlet, francisco) =
+            (NodeDirectory::default(), jid("hamlet@denmark.lit"), jid("francisco@denmark.lit"));
+        for number in 0..5 {
+            directory.touch(&node(&format!("own{number}")), &francisco, 0, 1, 10);
+        }
+        for number in 0..100 {
+            let evicted = directory.touch(&node(&format!("n{number}")), &hamlet, 0, 1, 10).evicted;
+            assert!(evicted.iter().all(|one| one.as_str().contains("/n")), "{number}: {evicted:?}");
+        }
+        for number in 0..100 {
+            directory.remove(&node(&format!("n{number}")));
+        }
+        let state = directory.0.lock();
+        assert_eq!((state.weight, state.creators.len(), state.order.len()), (5, 1, 5));
     }
 }

@@ -4,6 +4,7 @@
 use jid::Jid;
 use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
 use stanza::{StanzaCondition, StanzaError};
+use store::EntitySubscription;
 use throng_core::iq::{IqFlow, IqRequest};
 use throng_core::server_error::store_error;
 use xml::{Ns, Writer};
@@ -16,6 +17,8 @@ use crate::subscription::NodeSubscription;
 
 /// Nodes of a page.
 const MAX_PAGE: u32 = 100;
+/// Bytes of subscriptions of a page.
+const PAGE_BYTES: usize = 192 << 10;
 
 /// Section 5.2.
 pub(crate) fn list_nodes(
@@ -61,7 +64,18 @@ pub(crate) fn list_subscriptions(
         let mut out = Vec::with_capacity(1024);
         let mut w = Writer::new(&mut out);
         w.start_ns("pubsub", Ns::Pubsub).start("subscriptions");
-        for one in &found {
+        // A page ends with a node, so that the next one has the rest.
+        let (mut bytes, mut is_shortened) = (0, false);
+        let mut shown: Vec<&EntitySubscription> = Vec::with_capacity(found.len());
+        for of_node in found.chunk_by(|one, other| one.node == other.node) {
+            bytes += of_node.iter().map(|one| 128 + subscription_bytes(one)).sum::<usize>();
+            if bytes > PAGE_BYTES && !shown.is_empty() {
+                is_shortened = true;
+                break;
+            }
+            shown.extend(of_node);
+        }
+        for one in &shown {
             let node = one.node.resource().unwrap_or_default();
             let special = one.special.clone().and_then(NodeSubscription::restore);
             if one.special.is_some() && special.is_none() {
@@ -81,8 +95,8 @@ pub(crate) fn list_subscriptions(
         w.end();
         let mut nodes: Vec<&Jid> = found.iter().map(|one| &one.node).collect();
         nodes.dedup();
-        if is_page || nodes.len() >= limit as usize {
-            write_page(&mut w, found.first().zip(found.last()).map(|(a, b)| (&a.node, &b.node)), None);
+        if is_page || is_shortened || nodes.len() >= limit as usize {
+            write_page(&mut w, shown.first().zip(shown.last()).map(|(a, b)| (&a.node, &b.node)), None);
         }
         w.end();
         Ok(out)
@@ -116,6 +130,10 @@ pub(crate) fn list_affiliations(
         w.end();
         Ok(out)
     }))
+}
+
+fn subscription_bytes(one: &EntitySubscription) -> usize {
+    one.node.as_str().len() + one.special.as_ref().map_or(0, |special| special.jid.as_str().len())
 }
 
 /// A page of nodes that a request wants.

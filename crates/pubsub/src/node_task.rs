@@ -16,6 +16,7 @@ use throng_core::Node;
 use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
 
+use crate::answers::needs_store;
 use crate::delivery::Delivery;
 use crate::node::{NodeCtx, NodeState, PubSubAnswer, PubSubNode};
 use crate::node_directory::is_owned_elsewhere;
@@ -25,8 +26,9 @@ use crate::pubsub_error::{forbidden, not_found};
 use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared, UserChange};
 use crate::request::NodeRequest;
 use crate::requester_facts::{RequesterFacts, is_account, requester};
+use crate::reservations::Reservation;
 use crate::subscriber_cache::{NumberedSubscribers, PlainAudience, SubscriberCache};
-use crate::write_queue::{AfterWrite, WriteQueue};
+use crate::write_queue::{AfterWrite, HeldByWrite, WriteQueue};
 
 /// Items and subscriptions that count as one node in memory.
 const ENTRIES_OF_WEIGHT: usize = 100;
@@ -42,6 +44,10 @@ pub(crate) struct NodeTask {
     is_kept: bool,
     pub(crate) subscribers: SubscriberCache,
     pub(crate) writes: WriteQueue,
+    /// What the request that is handled takes of its user's limits.
+    pub(crate) reservation: Option<Reservation>,
+    /// Whether the input that is handled is a client's, and not a conversion's.
+    is_of_client: bool,
 }
 
 impl NodeTask {
@@ -55,13 +61,15 @@ impl NodeTask {
             let _ = tasks.try_send(&node.spawner, &of_task, message, 64);
         };
         NodeTask {
-            writes: WriteQueue::new(key.clone(), Arc::new(wake)),
+            writes: WriteQueue::new(key.clone(), Arc::new(wake), shared.clone()),
             key: key.clone(),
             shared,
             node: None,
             is_loaded: false,
             is_kept: false,
+            is_of_client: true,
             subscribers: SubscriberCache::new(most),
+            reservation: None,
         }
     }
 
@@ -77,6 +85,20 @@ impl NodeTask {
     fn weight(&self) -> usize {
         let entries = self.node.as_ref().map_or(0, PubSubNode::entry_count) + self.subscribers.weight();
         1 + entries / ENTRIES_OF_WEIGHT
+    }
+
+    /// The node is used: whether it may stay in memory. Those that give way to it end when they have no requests.
+    fn touch(&self, node: &Arc<Node>, most: usize) -> bool {
+        let creator = self.node.as_ref().map_or_else(|| self.service(), |one| one.creator().clone());
+        let touch = self.shared.directory.touch(&self.key, &creator, node.seconds(), self.weight(), most);
+        if let Some(tasks) = self.shared.tasks().filter(|_| !touch.evicted.is_empty()) {
+            for key in &touch.evicted {
+                let message = NodeMessage { node: node.clone(), input: NodeInput::Drop };
+                // With a full mailbox it is used, and counts again.
+                let _ = tasks.try_send(&node.spawner, key, message, 64);
+            }
+        }
+        touch.is_kept
     }
 
     /// Whether the task must wait until its changes are stored.
@@ -165,7 +187,7 @@ impl NodeTask {
         };
         let (service, name) = (self.service(), self.name());
         if !is_operator {
-            if !host.may_create(node, service.as_ref(), user.as_ref(), &options) {
+            if !host.may_create(node, service.as_ref(), (user.as_ref(), facts.has_account), &options) {
                 return Err(forbidden());
             }
             let is_full = facts.created_nodes >= u64::from(options.nodes_per_user);
@@ -233,14 +255,19 @@ impl NodeTask {
         facts: RequesterFacts,
     ) -> Option<BoxFuture<'_, ()>> {
         let options = self.shared.options();
+        // Conversions of data of an account send requests with its bare address, and clients never do.
+        self.is_of_client = !matches!(&input, NodeInput::Request { from, .. } if from.is_bare());
         let new_id = || base::id::random_id().to_lowercase();
         let existed = self.node.is_some();
         let is_account = |jid: &Jid| is_account(&node, jid);
         let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &is_account, &options.limits);
         let mut result = Ok(PubSubAnswer::Payload(Vec::new()));
         let mut reply = None;
+        let mut held =
+            HeldByWrite { bytes: 0, reservation: self.reservation.take(), is_of_client: self.is_of_client };
         match input {
-            NodeInput::Request { request, from, reply: to } => {
+            NodeInput::Request { request, from, reply: to, bytes } => {
+                held.bytes = bytes;
                 result = self.answer(&node, &mut ctx, (&from, &facts), request, false);
                 reply = Some(to);
             }
@@ -298,7 +325,7 @@ impl NodeTask {
         if self.writes.is_idle() {
             self.subscribers.forget_recent();
         }
-        let delivery = Delivery::new(&self.key, &self.shared, &node, notices);
+        let mut delivery = Delivery::new(&self.key, &self.shared, &node, notices);
         let is_for_all = delivery.is_for_all();
         // The recipients of a notice of deletion are those before it.
         let known = match is_for_all {
@@ -317,7 +344,7 @@ impl NodeTask {
             return Some(Box::pin(async move {
                 self.deliver(&node, delivery, known).await;
                 self.recheck_subscribers(&node).await;
-                self.finish(&node, Vec::new(), reply, result).await;
+                self.finish(&node, Vec::new(), reply, (result, held)).await;
             }));
         }
         let PlainAudience::Addresses(known) = known else {
@@ -325,26 +352,35 @@ impl NodeTask {
             return Some(Box::pin(async move {
                 self.deliver(&node, delivery, known).await;
                 self.subscribers.apply(&changes);
-                self.finish(&node, changes, reply, result).await;
+                self.finish(&node, changes, reply, (result, held)).await;
             }));
         };
+        if delivery.needs_filter(&known) {
+            return Some(Box::pin(async move {
+                delivery.read_filter(&known).await;
+                if let Some(rest) = delivery.perform_to(&known) {
+                    rest.await;
+                }
+                self.finish(&node, changes, reply, (result, held)).await;
+            }));
+        }
         let rest = delivery.perform_to(&known);
         if rest.is_none() && !needs_store(&result) {
-            self.send_answer(&node, changes, reply, result);
+            self.send_answer(&node, changes, reply, (result, held));
             return None;
         }
         Some(Box::pin(async move {
             if let Some(rest) = rest {
                 rest.await;
             }
-            self.finish(&node, changes, reply, result).await;
+            self.finish(&node, changes, reply, (result, held)).await;
         }))
     }
 
     /// Sends notices to the subscribers: of a node with many to those who are online, or if others receive them later, to all,
     /// page by page.
     async fn deliver(&mut self, node: &Arc<Node>, delivery: Delivery, known: PlainAudience) {
-        let mut known = known;
+        let (mut delivery, mut known) = (delivery, known);
         if matches!(known, PlainAudience::Unknown) {
             self.writes.flush(node).await;
             if let Err(error) = self.read_subscribers(node).await {
@@ -371,6 +407,7 @@ impl NodeTask {
             PlainAudience::Unknown => Arc::from([]),
             PlainAudience::Numbers(_) => return self.deliver_in_pages(node, delivery).await,
         };
+        delivery.read_filter(&recipients).await;
         if let Some(rest) = delivery.perform_to(&recipients) {
             rest.await;
         }
@@ -378,7 +415,7 @@ impl NodeTask {
 
     async fn deliver_in_pages(&mut self, node: &Arc<Node>, delivery: Delivery) {
         self.writes.flush(node).await;
-        let mut after = None;
+        let (mut delivery, mut after) = (delivery, None);
         loop {
             let page = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), after, PAGE).await;
             let page = match page {
@@ -391,6 +428,7 @@ impl NodeTask {
             let is_last = page.len() < PAGE as usize;
             after = page.last().cloned();
             let page: Arc<[Jid]> = page.into();
+            delivery.read_filter(&page).await;
             if let Some(wait) = delivery.perform_page(&page, is_last) {
                 wait.await;
             }
@@ -407,6 +445,7 @@ impl NodeTask {
         let new_id = || base::id::random_id().to_lowercase();
         // The page after a subscriber that is removed would be empty: the changes wait for the end of the list.
         let (mut after, mut removed) = (None, Vec::new());
+        let mut is_first = true;
         loop {
             let page = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), after, PAGE).await;
             let (Ok(page), Some(one)) = (page, self.node.as_mut()) else { return };
@@ -414,6 +453,9 @@ impl NodeTask {
                 let is_account = |jid: &Jid| is_account(node, jid);
                 let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &is_account, &options.limits);
                 one.remove_excluded(&mut ctx, &page);
+                if std::mem::take(&mut is_first) {
+                    one.remove_excluded_special(&mut ctx);
+                }
                 (ctx.changes, ctx.notices)
             };
             self.subscribers.apply(&changes);
@@ -441,13 +483,13 @@ impl NodeTask {
         node: &Arc<Node>,
         changes: Vec<PubSubChange>,
         reply: Option<AnswerSender<IqAnswer>>,
-        result: Result<PubSubAnswer, StanzaError>,
+        (result, held): (Result<PubSubAnswer, StanzaError>, HeldByWrite),
     ) {
         if !needs_store(&result) {
-            return self.send_answer(node, changes, reply, result);
+            return self.send_answer(node, changes, reply, (result, held));
         }
         if !changes.is_empty() {
-            self.writes.push(node, changes, AfterWrite::Nothing);
+            self.writes.push_held(node, changes, AfterWrite::Nothing, held);
         }
         self.writes.flush(node).await;
         let answer = match result {
@@ -464,7 +506,7 @@ impl NodeTask {
         node: &Arc<Node>,
         changes: Vec<PubSubChange>,
         reply: Option<AnswerSender<IqAnswer>>,
-        result: Result<PubSubAnswer, StanzaError>,
+        (result, held): (Result<PubSubAnswer, StanzaError>, HeldByWrite),
     ) {
         let answer: IqAnswer = result.map(|answer| match answer {
             PubSubAnswer::Payload(payload) => payload,
@@ -473,48 +515,18 @@ impl NodeTask {
         match reply {
             // An answer that depends on nothing does not wait.
             Some(reply) if changes.is_empty() && self.writes.is_idle() => reply.send(answer),
-            Some(reply) => self.writes.push(node, changes, AfterWrite::Answer(reply, answer)),
+            Some(reply) => self.writes.push_held(node, changes, AfterWrite::Answer(reply, answer), held),
             None if changes.is_empty() => {}
-            None => self.writes.push(node, changes, AfterWrite::Nothing),
+            None => self.writes.push_held(node, changes, AfterWrite::Nothing, held),
         }
     }
-
-    async fn read_answer(&self, node: &Arc<Node>, answer: PubSubAnswer) -> Result<Vec<u8>, StoreError> {
-        let Some(one) = &self.node else { return Ok(Vec::new()) };
-        let plain = PlainSubscriptions(&node.stores);
-        let key = self.key.as_ref();
-        match answer {
-            PubSubAnswer::Payload(payload) => Ok(payload),
-            PubSubAnswer::Items(items) => {
-                let found = match items.seqs.is_empty() {
-                    true => Vec::new(),
-                    false => node.stores.pubsub.items(key, items.seqs.clone()).await?,
-                };
-                Ok(one.write_items(&items, &found))
-            }
-            PubSubAnswer::Subscribers(list) => {
-                let found = plain.subscribers(key, list.after.clone(), list.limit).await?;
-                let count = plain.count(key).await?;
-                Ok(one.write_subscribers(&list, &found, count))
-            }
-            PubSubAnswer::Info(info) => {
-                let count = plain.count(key).await?;
-                Ok(one.write_info(info, count))
-            }
-        }
-    }
-}
-
-/// Whether an answer needs what only the store has.
-fn needs_store(result: &Result<PubSubAnswer, StanzaError>) -> bool {
-    matches!(result, Ok(PubSubAnswer::Items(_) | PubSubAnswer::Subscribers(_) | PubSubAnswer::Info(_)))
 }
 
 impl SerialState for NodeTask {
     type Message = NodeMessage;
 
     fn handle(&mut self, message: NodeMessage) -> Option<BoxFuture<'_, ()>> {
-        let NodeMessage { node, input } = message;
+        let NodeMessage { node, mut input } = message;
         if matches!(input, NodeInput::Drop) {
             self.is_kept = false;
             self.shared.directory.remove(&self.key);
@@ -522,8 +534,7 @@ impl SerialState for NodeTask {
         }
         self.is_loaded &= !self.writes.take_failure();
         let most = self.shared.options().cached_nodes;
-        self.is_kept = !is_owned_elsewhere(&node, &self.key)
-            && self.shared.directory.touch(&self.key, node.seconds(), self.weight(), most);
+        self.is_kept = !is_owned_elsewhere(&node, &self.key) && self.touch(&node, most);
         if self.is_ready(&node, &input) {
             let facts = self.known_facts(&node, &input);
             return self.handle_loaded(node, input, facts);
@@ -547,7 +558,7 @@ impl SerialState for NodeTask {
                 }
             };
             let facts = match loaded {
-                Ok(()) => self.facts(&node, &input).await,
+                Ok(()) => self.facts(&node, &mut input).await,
                 Err(error) => Err(error),
             };
             match facts {
@@ -558,6 +569,7 @@ impl SerialState for NodeTask {
                 }
                 Err(error) => {
                     tracing::error!(node = %self.key, %error, "a node could not be read");
+                    self.reservation = None;
                     Self::refuse(input, store_error(error));
                 }
             }

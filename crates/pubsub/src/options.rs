@@ -37,7 +37,7 @@ pub(crate) struct PubSubLimits {
     pub(crate) affiliations: usize,
     /// Subscriptions of a node that are more than a bare address.
     pub(crate) special_subscriptions: usize,
-    /// Subscriptions of one address at one node.
+    /// Subscriptions of one user at one node, of all its addresses.
     pub(crate) subscriptions_per_address: usize,
     /// Fields of a submitted form.
     pub(crate) form_fields: usize,
@@ -111,7 +111,13 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         10_000,
         "Subscriptions of one node that have options, a full address or an identifier, or are not yet approved.",
     ),
-    number("subscriptions_per_address", 1, 1_000, 10, "Subscriptions of one address to one node."),
+    number(
+        "subscriptions_per_address",
+        1,
+        1_000,
+        10,
+        "Subscriptions of one user to one node, of all its addresses together.",
+    ),
     number("form_fields", 1, 1_000, 128, "Fields of a form that a client submits."),
     number("batch_items", 1, 10_000, 100, "Items of one request that publishes, retracts or retrieves."),
 ];

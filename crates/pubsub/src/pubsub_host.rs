@@ -18,20 +18,25 @@ use crate::options::{NodeCreationAccess, PubSubLimits, PubSubOptions};
 pub(crate) struct Relation {
     /// The user may see the presence of one of them.
     pub(crate) sees_presence: bool,
-    /// The user is in one of the groups, in the roster of one of them.
+    /// The user is in one of the groups, in the roster of one whose presence it may see.
     pub(crate) is_in_group: bool,
 }
 
 /// Where nodes are.
 pub(crate) trait PubSubHost: Send + Sync + 'static {
-    /// Whether a user may create a node at this address.
+    /// Whether a user may create a node at this address; the second value is that of [`has_account`].
     fn may_create(
         &self,
         node: &Arc<Node>,
         service: JidRef<'_>,
-        user: JidRef<'_>,
+        user: (JidRef<'_>, bool),
         options: &PubSubOptions,
     ) -> bool;
+
+    /// Whether a node is one of those of a service, or of any account if the accounts are the services.
+    fn has_node(&self, service: JidRef<'_>, node: JidRef<'_>) -> bool {
+        node.bare() == service
+    }
 
     /// Whether a publication creates a node that does not exist (section 7.1.4).
     fn auto_creates(&self, options: &PubSubOptions) -> bool;
@@ -71,6 +76,9 @@ pub(crate) trait PubSubHost: Send + Sync + 'static {
     /// Called every few seconds.
     fn sweep(&self, _node: &Arc<Node>) {}
 
+    /// Items of a node have changed in the store.
+    fn items_stored(&self, _node: &Arc<Node>, _key: &Jid) {}
+
     /// A node was created or removed.
     fn node_changed(&self, _node: &Arc<Node>, _key: &Jid, _exists: bool) {}
 }
@@ -90,17 +98,23 @@ pub(crate) struct ServiceHost {
 }
 
 /// Owners whose rosters are read for one request.
-const MAX_OWNERS: usize = 8;
+pub(crate) const MAX_OWNERS: usize = 8;
 
 impl PubSubHost for ServiceHost {
-    fn may_create(&self, node: &Arc<Node>, _: JidRef<'_>, user: JidRef<'_>, options: &PubSubOptions) -> bool {
+    fn may_create(
+        &self,
+        node: &Arc<Node>,
+        _: JidRef<'_>,
+        (user, has_account): (JidRef<'_>, bool),
+        options: &PubSubOptions,
+    ) -> bool {
         if node.is_admin(user) {
             return true;
         }
         match options.creation {
             NodeCreationAccess::All => true,
             NodeCreationAccess::Admins => false,
-            NodeCreationAccess::Users => user.domain() == self.domain && !is_anonymous(node, user),
+            NodeCreationAccess::Users => user.domain() == self.domain && has_account,
         }
     }
 
@@ -121,10 +135,13 @@ impl PubSubHost for ServiceHost {
             let mut relation = Relation::default();
             let local = owners.into_iter().filter(|owner| node.host(owner.domain()).is_some());
             for owner in local.take(MAX_OWNERS) {
-                if relation.sees_presence && (groups.is_empty() || relation.is_in_group) {
-                    break;
+                let mut of_owner = Relation::default();
+                read_relation(&node, &owner, &user, &groups, &mut of_owner).await?;
+                // One owner must fulfil both: the presence of one says nothing about the groups of another.
+                if of_owner.sees_presence && (groups.is_empty() || of_owner.is_in_group) {
+                    return Ok(of_owner);
                 }
-                read_relation(&node, &owner, &user, &groups, &mut relation).await?;
+                relation.sees_presence |= of_owner.sees_presence;
             }
             Ok(relation)
         })
@@ -156,9 +173,19 @@ pub(crate) async fn read_relation(
     Ok(())
 }
 
-/// Whether a user has no account. A session on another node is one of an account, too: anonymous users are on the node of
-/// their nodes only if that is the only one.
-pub(crate) fn is_anonymous(node: &Node, user: JidRef<'_>) -> bool {
+/// Whether a user of this server has an account, which anonymous users (SASL ANONYMOUS) have not; others may be anything where
+/// they are. Other nodes claim accounts with their numbers, and the store is asked about what nobody claims.
+pub(crate) async fn has_account(node: &Node, user: JidRef<'_>) -> Result<bool, StoreError> {
+    if node.host(user.domain()).is_none() {
+        return Ok(true);
+    }
     let session = || node.routing_table.find(user.bare())?.session(user.resource()?);
-    session().is_some_and(|session| session.flags.has(flags::EPHEMERAL))
+    if let Some(session) = session() {
+        return Ok(!session.flags.has(flags::EPHEMERAL));
+    }
+    let location = node.cluster.locate(node.routing_table.hash(user), None);
+    if location.claims().iter().any(|at| at.claim.number.is_some()) {
+        return Ok(true);
+    }
+    node.stores.accounts.exists(user.bare()).await
 }

@@ -1,6 +1,6 @@
 //! What the tasks of a domain's nodes share, and their inputs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use base::lock::LeafRwLock;
@@ -13,8 +13,15 @@ use throng_core::iq::IqAnswer;
 use crate::node_directory::{NodeDirectory, NodeSweep};
 use crate::node_task::NodeTask;
 use crate::options::PubSubOptions;
+use crate::presence_spreads::PresenceSpreads;
 use crate::pubsub_host::PubSubHost;
 use crate::request::{Approval, NodeRequest};
+use crate::reservations::Reservations;
+use crate::user_buckets::UserBuckets;
+
+/// Affiliations and subscriptions of others that a user changes, each second and at once: each can be a message to somebody.
+const CHANGES_PER_SECOND: u32 = 10;
+const CHANGES_AT_ONCE: u32 = 1_000;
 
 /// The tasks of a domain's nodes, by address: the service, with the node's name as resource.
 pub(crate) type NodeTasks = SerialTasks<Jid, NodeTask>;
@@ -24,6 +31,14 @@ pub(crate) struct PubSubShared {
     pub(crate) host: Box<dyn PubSubHost>,
     options: LeafRwLock<Arc<PubSubOptions>>,
     pub(crate) directory: NodeDirectory,
+    pub(crate) presence: Arc<PresenceSpreads>,
+    /// Changes of affiliations and subscriptions of others that a user makes.
+    pub(crate) changes_of_others: UserBuckets,
+    /// Nodes that users are creating, and subscriptions that they are making.
+    pub(crate) new_nodes: Arc<Reservations>,
+    pub(crate) new_subscriptions: Arc<Reservations>,
+    /// Bytes that wait to be stored, of all nodes.
+    pub(crate) unwritten: Arc<AtomicUsize>,
     tasks: OnceLock<Weak<NodeTasks>>,
     is_swept: AtomicBool,
 }
@@ -62,8 +77,8 @@ impl UserChange {
 
 /// What a node handles.
 pub(crate) enum NodeInput {
-    /// A request and the way of its answer.
-    Request { request: NodeRequest, from: Jid, reply: AnswerSender<IqAnswer> },
+    /// A request, the way of its answer, and the bytes that both hold.
+    Request { request: NodeRequest, from: Jid, reply: AnswerSender<IqAnswer>, bytes: usize },
     /// A request of an operator, on behalf of this user.
     Command { request: NodeRequest, user: Jid, reply: AnswerSender<IqAnswer> },
     /// An owner answers a request for approval.
@@ -86,6 +101,11 @@ impl PubSubShared {
             host,
             options: LeafRwLock::new(Arc::new(options)),
             directory: NodeDirectory::default(),
+            presence: Arc::default(),
+            changes_of_others: UserBuckets::new(CHANGES_PER_SECOND, CHANGES_AT_ONCE),
+            new_nodes: Arc::default(),
+            new_subscriptions: Arc::default(),
+            unwritten: Arc::default(),
             tasks: OnceLock::new(),
             is_swept: AtomicBool::new(false),
         })

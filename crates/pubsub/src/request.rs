@@ -56,6 +56,16 @@ pub(crate) struct SubscriptionChange {
     pub(crate) subid: Option<String>,
     /// `None`: unchanged.
     pub(crate) subscription: Option<String>,
+    /// What the task of the node knows about the bare address, which is in no request.
+    pub(crate) subscriber: ChangedSubscriber,
+}
+
+/// What is known about whom an owner subscribes or unsubscribes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ChangedSubscriber {
+    pub(crate) has_plain_subscription: bool,
+    /// Others may subscribe it: it exists, and has not too many subscriptions.
+    pub(crate) is_admitted: bool,
 }
 
 /// A request to a node.
@@ -78,7 +88,7 @@ pub(crate) enum NodeRequest {
     Purge,
     ListSubscriptions(Option<RsmRequest>),
     ModifySubscriptions(Vec<SubscriptionChange>),
-    ListAffiliations,
+    ListAffiliations(Option<RsmRequest>),
     ModifyAffiliations(Vec<(Jid, Option<NodeAffiliation>)>),
     Info,
     DiscoItems(Option<RsmRequest>),
@@ -300,7 +310,7 @@ fn read_owner(pubsub: TreeNode<'_>, is_set: bool) -> Result<PubSubRequest, Stanz
         }
         ("purge", true) => NodeRequest::Purge,
         ("subscriptions", false) => NodeRequest::ListSubscriptions(RsmRequest::from_parent(pubsub)?),
-        ("affiliations", false) => NodeRequest::ListAffiliations,
+        ("affiliations", false) => NodeRequest::ListAffiliations(RsmRequest::from_parent(pubsub)?),
         ("subscriptions", true) => {
             if changes("subscription").count() > MAX_CHANGES {
                 return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many changes"));
@@ -310,6 +320,7 @@ fn read_owner(pubsub: TreeNode<'_>, is_set: bool) -> Result<PubSubRequest, Stanz
                     jid: jid(one)?.ok_or_else(|| pubsub_error("jid-required"))?,
                     subid: subid(one),
                     subscription: one.attr("subscription").map(std::borrow::Cow::into_owned),
+                    subscriber: ChangedSubscriber::default(),
                 })
             };
             let all: Result<_, StanzaError> = changes("subscription").map(change).collect();
@@ -349,6 +360,17 @@ pub(crate) struct Approval {
 
 /// `FORM_TYPE` of requests for approval.
 pub(crate) const AUTHORIZATION_FORM: &str = "http://jabber.org/protocol/pubsub#subscribe_authorization";
+
+/// The name of the node whose event could not be delivered, because its recipient does not exist any more (section 12.4): a
+/// message of type error with the event.
+pub(crate) fn lost_event(message: TreeNode<'_>) -> Option<String> {
+    let error = message.child("error", Ns::Client)?;
+    let is_gone = error
+        .child_elements()
+        .any(|one| one.ns() == Some(Ns::Stanzas) && matches!(one.name(), "item-not-found" | "gone"));
+    let content = message.child("event", Ns::PubsubEvent)?.child_elements().next()?;
+    node_name(content).ok()?.filter(|_| is_gone)
+}
 
 impl Approval {
     /// Reads the form of a message; `None` for anything else, and for a form that was cancelled.

@@ -8,12 +8,12 @@ use store::{AddressId, StoreError};
 use throng_core::Node;
 
 use crate::node::{PubSubNode, Requester};
-use crate::node_config::AccessModel;
+use crate::node_config::{AccessModel, PublishModel, SendLast};
 use crate::node_task::NodeTask;
 use crate::plain_subscriptions::PlainSubscriptions;
-use crate::pubsub_host::{PubSubHost, Relation, is_anonymous};
+use crate::pubsub_host::{PubSubHost, Relation, has_account};
 use crate::pubsub_shared::{NodeInput, UserChange};
-use crate::request::NodeRequest;
+use crate::request::{NodeRequest, SubscriptionChange};
 
 /// What the task found out about the sender of an input.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +21,8 @@ pub(crate) struct RequesterFacts {
     pub(crate) has_plain_subscription: bool,
     pub(crate) relation: Relation,
     pub(crate) has_room_for_subscription: bool,
+    /// Known where it matters: for subscriptions and the creation of nodes.
+    pub(crate) has_account: bool,
     pub(crate) created_nodes: u64,
 }
 
@@ -29,12 +31,18 @@ impl NodeTask {
     pub(crate) async fn facts(
         &mut self,
         node: &Arc<Node>,
-        input: &NodeInput,
+        input: &mut NodeInput,
     ) -> Result<RequesterFacts, StoreError> {
         let mut facts = self.known_facts(node, input);
         let (user, request) = match input {
-            NodeInput::Request { request, from, .. } => (from, Some(request)),
-            NodeInput::UserChanged { user, change: UserChange::Available } => (user, None),
+            NodeInput::Request { request: NodeRequest::ModifySubscriptions(changes), from, .. }
+                if self.is_owned_by(node, from) =>
+            {
+                self.read_subscribers_of(node, from, changes).await?;
+                return Ok(facts);
+            }
+            NodeInput::Request { request, from, .. } => (&*from, Some(&*request)),
+            NodeInput::UserChanged { user, change: UserChange::Available } => (&*user, None),
             NodeInput::Interested { user } => return self.facts_of_interested(node, user).await,
             _ => return Ok(facts),
         };
@@ -43,13 +51,16 @@ impl NodeTask {
         if self.node.is_none() {
             let creates = matches!(request, Some(NodeRequest::Create { .. } | NodeRequest::Publish { .. }));
             if creates {
-                facts.created_nodes =
-                    stores.pubsub.count_created(user.bare(), options.nodes_per_user).await?;
+                facts.has_account = has_account(node, user.as_ref()).await?;
+                let reservation = self.shared.new_nodes.reserve(user);
+                let stored = stores.pubsub.count_created(user.bare(), options.nodes_per_user).await?;
+                facts.created_nodes = stored + reservation.others;
+                self.reservation = Some(reservation);
             }
             return Ok(facts);
         }
-        let subject = subject(request, user);
-        if request.is_none_or(needs_subscription) {
+        let subject = self.subject(node, request, user);
+        if self.needs_subscription(request, user) {
             facts.has_plain_subscription = match self.is_subscribed(node, &subject) {
                 Some(known) => known,
                 None => PlainSubscriptions(&stores).contains(self.key.as_ref(), subject.as_ref()).await?,
@@ -57,15 +68,55 @@ impl NodeTask {
         }
         if matches!(request, Some(NodeRequest::Subscribe { .. })) {
             let most = options.subscriptions_per_user;
+            let reservation = self.shared.new_subscriptions.reserve(&subject);
             let count = PlainSubscriptions(&stores).count_of_user(subject.as_ref(), most).await?;
+            let count = count + reservation.others;
+            facts.has_account = has_account(node, user.as_ref()).await?;
             facts.has_room_for_subscription = node.is_admin(user.bare()) || count < u64::from(most);
+            self.reservation = Some(reservation);
         }
-        if let Some((owners, groups)) = self.needs_relation(request) {
+        if let Some((owners, groups)) = self.needs_relation(request, user) {
             let (host, service) = (&self.shared.host, self.key.bare());
             let relation = host.relation(node, service, owners, user.bare().to_jid(), groups);
             facts.relation = relation.await?;
         }
         Ok(facts)
+    }
+
+    /// Whether a user owns the node.
+    fn is_owned_by(&self, node: &Node, user: &Jid) -> bool {
+        let requester = requester((node, &*self.shared.host), user, &RequesterFacts::default(), false);
+        self.node.as_ref().is_some_and(|one| one.is_owner(&requester))
+    }
+
+    /// Reads what must be known about those whose subscriptions an owner changes.
+    async fn read_subscribers_of(
+        &self,
+        node: &Arc<Node>,
+        owner: &Jid,
+        changes: &mut [SubscriptionChange],
+    ) -> Result<(), StoreError> {
+        let most = self.shared.options().subscriptions_per_user;
+        let plain = PlainSubscriptions(&node.stores);
+        for change in changes.iter_mut().filter(|change| change.subscription.is_some()) {
+            let user = change.jid.bare().to_jid();
+            let is_subscribed = match self.is_subscribed(node, &user) {
+                Some(known) => known,
+                None => plain.contains(self.key.as_ref(), user.as_ref()).await?,
+            };
+            change.subscriber.has_plain_subscription = is_subscribed;
+            if is_subscribed || change.subscription.as_deref() != Some("subscribed") {
+                continue;
+            }
+            let is_own = user.as_ref() == owner.bare();
+            // Others leave room for the subscriptions that a user wants.
+            let most = if is_own { most } else { most.div_ceil(2) };
+            let exists = !is_account(node, &user) || node.stores.accounts.exists(user.as_ref()).await?;
+            let has_room = node.is_admin(owner.bare())
+                || plain.count_of_user(user.as_ref(), most).await? < u64::from(most);
+            change.subscriber.is_admitted = exists && has_room;
+        }
+        Ok(())
     }
 
     /// What must be known about a user who may see the presence of the account.
@@ -100,8 +151,8 @@ impl NodeTask {
     /// What the task knows about the sender of an input without the store.
     pub(crate) fn known_facts(&self, node: &Node, input: &NodeInput) -> RequesterFacts {
         let subject = match input {
-            NodeInput::Request { request, from, .. } => subject(Some(request), from),
-            NodeInput::UserChanged { user, .. } => subject(None, user),
+            NodeInput::Request { request, from, .. } => self.subject(node, Some(request), from),
+            NodeInput::UserChanged { user, .. } => self.subject(node, None, user),
             NodeInput::Interested { .. } => {
                 let relation = Relation { sees_presence: true, is_in_group: false };
                 return RequesterFacts { relation, ..RequesterFacts::default() };
@@ -117,21 +168,41 @@ impl NodeTask {
         self.subscribers.contains(user.as_ref(), || account_number(node, user))
     }
 
-    /// The owners and groups that a request must be compared with.
-    fn needs_relation(&self, request: Option<&NodeRequest>) -> Option<(Vec<Jid>, Vec<String>)> {
+    /// The owners and groups that a request, or presence, must be compared with.
+    fn needs_relation(&self, request: Option<&NodeRequest>, user: &Jid) -> Option<(Vec<Jid>, Vec<String>)> {
         let node = self.node.as_ref()?;
-        let reads = match request? {
-            NodeRequest::Subscribe { .. } | NodeRequest::Items(_) | NodeRequest::DiscoItems(_) => true,
-            NodeRequest::Info => node.is_of_account(),
-            _ => false,
-        };
         let config = node.config();
         let groups = match config.access_model {
             AccessModel::Presence => Vec::new(),
             AccessModel::Roster => config.roster_groups.clone(),
             _ => return None,
         };
-        reads.then(|| (node.owners().cloned().collect(), groups))
+        let needs = match request {
+            None => config.send_last == SendLast::OnSubAndPresence,
+            // Whether the node exists is a secret for those who may not read it.
+            Some(_) if node.is_of_account() => user.bare() != self.key.bare(),
+            Some(NodeRequest::Subscribe { .. } | NodeRequest::Items(_) | NodeRequest::DiscoItems(_)) => true,
+            Some(NodeRequest::Publish { .. } | NodeRequest::Retract { .. }) => {
+                config.publish_model == PublishModel::Subscribers
+            }
+            Some(_) => false,
+        };
+        needs.then(|| (node.accepted_owners().cloned().collect(), groups))
+    }
+
+    /// Whether a request, or presence, depends on a plain subscription.
+    fn needs_subscription(&self, request: Option<&NodeRequest>, user: &Jid) -> bool {
+        let is_of_stranger =
+            self.node.as_ref().is_some_and(PubSubNode::is_of_account) && user.bare() != self.key.bare();
+        is_of_stranger || request.is_none_or(needs_subscription)
+    }
+
+    /// The bare address whose subscription a request is about: only administrators can name others.
+    fn subject(&self, node: &Node, request: Option<&NodeRequest>, from: &Jid) -> Jid {
+        let may_name = |jid: &&Jid| {
+            jid.bare() == from.bare() || self.shared.host.admins_are_owners() && node.is_admin(from.bare())
+        };
+        request.and_then(named_subscriber).filter(may_name).unwrap_or(from).bare().to_jid()
     }
 
     /// Whether an input can be handled without the store.
@@ -141,6 +212,7 @@ impl NodeTask {
             return false;
         }
         let (from, request) = match input {
+            NodeInput::Request { request: NodeRequest::ModifySubscriptions(_), .. } => return false,
             NodeInput::Request { request, from, .. } => (from, Some(request)),
             NodeInput::UserChanged { user, change: UserChange::Available } => (user, None),
             NodeInput::Interested { .. } => {
@@ -153,10 +225,10 @@ impl NodeTask {
             return !matches!(request, Some(NodeRequest::Create { .. } | NodeRequest::Publish { .. }));
         }
         let is_subscribe = matches!(request, Some(NodeRequest::Subscribe { .. }));
-        let subject = subject(request, from);
+        let subject = self.subject(node, request, from);
         let knows_subscription =
-            !request.is_none_or(needs_subscription) || self.is_subscribed(node, &subject).is_some();
-        !is_subscribe && knows_subscription && self.needs_relation(request).is_none()
+            !self.needs_subscription(request, from) || self.is_subscribed(node, &subject).is_some();
+        !is_subscribe && knows_subscription && self.needs_relation(request, from).is_none()
     }
 }
 
@@ -181,7 +253,7 @@ pub(crate) fn requester<'a>(
     Requester {
         jid: user,
         is_admin: is_operator || host.admins_are_owners() && node.is_admin(user.bare()),
-        is_anonymous: is_anonymous(node, user.as_ref()),
+        is_anonymous: !is_operator && !facts.has_account,
         has_plain_subscription: facts.has_plain_subscription,
         sees_presence: facts.relation.sees_presence,
         is_in_group: facts.relation.is_in_group,
@@ -205,14 +277,13 @@ fn needs_subscription(request: &NodeRequest) -> bool {
     )
 }
 
-/// The bare address whose subscription a request is about.
-fn subject(request: Option<&NodeRequest>, from: &Jid) -> Jid {
-    let named = match request {
-        Some(NodeRequest::Subscribe { jid, .. }) => Some(jid),
-        Some(
-            NodeRequest::Unsubscribe(key) | NodeRequest::GetOptions(key) | NodeRequest::SetOptions(key, _),
-        ) => key.jid.as_ref(),
+/// The address that a request names as the subscriber.
+fn named_subscriber(request: &NodeRequest) -> Option<&Jid> {
+    match request {
+        NodeRequest::Subscribe { jid, .. } => Some(jid),
+        NodeRequest::Unsubscribe(key) | NodeRequest::GetOptions(key) | NodeRequest::SetOptions(key, _) => {
+            key.jid.as_ref()
+        }
         _ => None,
-    };
-    named.unwrap_or(from).bare().to_jid()
+    }
 }

@@ -10,7 +10,7 @@ use queues::keyed_queues::KeyedQueueLimits;
 use queues::serial_task::SerialTasks;
 use stanza::payload::data_form::FormKind;
 use stanza::payload::rsm::RsmRequest;
-use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
+use stanza::{MessageType, PresenceType, StanzaCondition, StanzaError, StanzaKind};
 use store::StoreError;
 use throng_core::feature_notice::NoticeCtx;
 use throng_core::hooks::{Flow, StopReason};
@@ -26,10 +26,11 @@ use crate::node_lists::{list_affiliations, list_nodes, list_subscriptions};
 use crate::node_task::NodeTask;
 use crate::options::PubSubOptions;
 use crate::plain_subscriptions::PlainSubscriptions;
+use crate::presence_spreads::PresenceOutcome;
 use crate::pubsub_error::unsupported;
 use crate::pubsub_host::PubSubHost;
 use crate::pubsub_shared::{NodeInput, NodeMessage, NodeTasks, PubSubShared, UserChange};
-use crate::request::{Approval, NodeRequest, PubSubRequest, ServiceRequest, node_name};
+use crate::request::{Approval, NodeRequest, PubSubRequest, ServiceRequest, lost_event, node_name};
 
 /// Bytes that wait for one node, and for all nodes of a domain.
 const MAILBOX_BYTES: usize = 4 << 20;
@@ -45,15 +46,10 @@ pub(crate) const USER_NOTICE: &str = "pubsub-user";
 /// Names that are tried until one belongs to this node of the cluster.
 const NAME_ATTEMPTS: usize = 256;
 
-/// Presences that are being passed to nodes at the same time; further ones are dropped.
-const MAX_SPREADS: usize = 1_024;
-
 /// The nodes of a domain; they survive reloads.
 pub(crate) struct PubSubService {
     pub(crate) shared: Arc<PubSubShared>,
     tasks: Arc<NodeTasks>,
-    /// One reference for each presence that is being passed to nodes.
-    spreads: Arc<()>,
 }
 
 /// The address of a node: the service with the node's name as resource (section 4.6.1).
@@ -74,7 +70,7 @@ impl PubSubService {
         let tasks =
             SerialTasks::new("pubsub-node", limits, move |key: &Jid| NodeTask::new(key, of_tasks.clone()));
         shared.set_tasks(&tasks);
-        PubSubService { shared, tasks, spreads: Arc::new(()) }
+        PubSubService { shared, tasks }
     }
 
     /// Answers a request to the service or one of its nodes.
@@ -107,10 +103,30 @@ impl PubSubService {
         match PubSubRequest::read(payload, is_set)? {
             PubSubRequest::OfNode(name, of_node) => {
                 let key = node_address(service.as_ref(), &name)?;
+                self.check_changes_of_others(request, &of_node)?;
                 Ok(self.ask_node(request, key, of_node))
             }
             PubSubRequest::OfService(of_service) => self.answer(request, service, of_service),
         }
+    }
+
+    /// Limits what a user changes for others, each of whom may receive a message.
+    fn check_changes_of_others(
+        &self,
+        request: &IqRequest<'_>,
+        of_node: &NodeRequest,
+    ) -> Result<(), StanzaError> {
+        let count = match of_node {
+            NodeRequest::ModifySubscriptions(changes) => changes.len(),
+            NodeRequest::ModifyAffiliations(changes) => changes.len(),
+            _ => return Ok(()),
+        };
+        let (node, from) = (request.node, request.from);
+        if node.is_admin(from.bare()) || self.shared.changes_of_others.try_take(node, from, count) {
+            return Ok(());
+        }
+        let error = StanzaError::new(StanzaCondition::ResourceConstraint);
+        Err(error.text("too many changes for others; try again later"))
     }
 
     /// Information about the service itself (section 5.1).
@@ -131,11 +147,12 @@ impl PubSubService {
     /// Passes a request to the task of a node, and waits for the answer.
     fn ask_node(&self, request: &IqRequest<'_>, key: Jid, of_node: NodeRequest) -> IqFlow {
         let from = request.from.to_jid();
-        let size = request.bytes.len() + MESSAGE_BYTES;
-        let answer = self.send_request(request.node, &key, size, |reply| NodeInput::Request {
+        let bytes = request.bytes.len() + MESSAGE_BYTES;
+        let answer = self.send_request(request.node, &key, bytes, |reply| NodeInput::Request {
             request: of_node,
             from,
             reply,
+            bytes,
         });
         // The mailbox keeps the order of a sender's requests to the node, and is bounded.
         IqFlow::detached(answer)
@@ -216,6 +233,7 @@ impl PubSubService {
     /// A message to the service: the answer of an owner to a request for approval (section 8.6).
     pub(crate) fn handle_message(&self, ctx: &ServiceCtx<'_>) -> Flow {
         if ctx.stanza.kind().is_error() {
+            self.handle_bounce(ctx);
             return Flow::Stop(StopReason::Consumed);
         }
         let approval = ctx.stanza.tree().ok().and_then(|tree| Approval::read(tree.root()));
@@ -227,20 +245,34 @@ impl PubSubService {
         Flow::Stop(StopReason::Consumed)
     }
 
+    /// An event that came back from a subscriber that does not exist any more (section 12.4).
+    fn handle_bounce(&self, ctx: &ServiceCtx<'_>) {
+        let name = ctx.stanza.tree().ok().and_then(|tree| lost_event(tree.root()));
+        let key = name.and_then(|name| node_address(ctx.service.jid.as_ref(), &name).ok());
+        if let Some(key) = key {
+            let lost = NodeInput::SubscribersLost(vec![ctx.from.to_jid()]);
+            self.send(ctx.node, &key, lost, MESSAGE_BYTES);
+        }
+    }
+
     /// Presence that a user has sent to the service: it concerns the nodes to which the user is subscribed.
     pub(crate) fn handle_presence(&self, ctx: &ServiceCtx<'_>) {
         let change = match ctx.stanza.kind() {
             StanzaKind::Presence(PresenceType::Available) => UserChange::Available,
-            // The engine does not count it, but it costs as much.
-            StanzaKind::Presence(PresenceType::Unavailable)
-                if ctx.service.try_take_rate(ctx.node, ctx.from) =>
-            {
-                UserChange::Unavailable
-            }
+            // It is never refused: subscriptions end with it.
+            StanzaKind::Presence(PresenceType::Unavailable) => UserChange::Unavailable,
             _ => return,
         };
-        let of_user = (ctx.service.jid.clone(), ctx.from.to_jid());
-        self.user_changed(USER_NOTICE, ctx.node, ctx.host, of_user, change);
+        self.shared.watch(ctx.node);
+        let outcome = self.shared.presence.add(&ctx.from.to_jid(), change);
+        if outcome == PresenceOutcome::Dropped {
+            return;
+        }
+        let (service, user) = (&ctx.service.jid, ctx.from.to_jid());
+        self.report_change(USER_NOTICE, ctx.node, ctx.host, (service, &user), change);
+        if outcome == PresenceOutcome::Starts {
+            self.spread_presence(ctx.node, service.clone(), &user);
+        }
     }
 
     /// Passes a change to the nodes that it concerns, on all nodes of the cluster.
@@ -252,11 +284,54 @@ impl PubSubService {
         (service, user): (Jid, Jid),
         change: UserChange,
     ) {
-        let content = format!("{}{service} {user}", change.letter());
+        self.report_change(notice, node, host, (&service, &user), change);
+        self.spread_removed(node, service, user);
+    }
+
+    /// Tells the other nodes of the cluster.
+    fn report_change(
+        &self,
+        notice: &'static str,
+        node: &Arc<Node>,
+        host: &Host,
+        (service, user): (&Jid, &Jid),
+        change: UserChange,
+    ) {
         if let Some(peers) = node.peers() {
+            let content = format!("{}{service} {user}", change.letter());
             peers.send_notice(node, host, notice, content.as_bytes());
         }
-        self.spread(node, service, user, change);
+    }
+
+    /// Visits the nodes to which a user is subscribed, of those that this node of the cluster owns, until nothing waits.
+    fn spread_presence(&self, node: &Arc<Node>, service: Jid, user: &Jid) {
+        let (tasks, presence) = (self.tasks.clone(), self.shared.presence.clone());
+        let (of_task, user) = (node.clone(), user.bare().to_jid());
+        let spread = async move {
+            let node = of_task;
+            while let Some((session, change)) = presence.next(&user) {
+                let mut after = None;
+                loop {
+                    let page = match subscribed_nodes(&node, (&service, &user), after).await {
+                        Ok(page) => page,
+                        Err(error) => {
+                            tracing::warn!(%user, %error, "the nodes of a subscriber could not be read");
+                            break;
+                        }
+                    };
+                    let own = page.iter().filter(|key| !is_owned_elsewhere(&node, key));
+                    presence.wait_for_rate(&node, &user, page.len()).await;
+                    for key in own {
+                        send_change(&tasks, &node, key.clone(), &session, change).await;
+                    }
+                    after = page.last().cloned();
+                    if after.is_none() {
+                        break;
+                    }
+                }
+            }
+        };
+        node.spawner.spawn("pubsub-presence", Box::pin(spread));
     }
 
     /// Another node of the cluster reports a change.
@@ -265,95 +340,85 @@ impl PubSubService {
         let mut letters = text.chars();
         let Some(change) = letters.next().and_then(UserChange::from_letter) else { return };
         let Some((service, user)) = letters.as_str().split_once(' ') else { return };
-        if let Some((service, user)) = Jid::parse(service).ok().zip(Jid::parse(user).ok()) {
-            self.spread(ctx.node, service, user, change);
+        let Some((service, user)) = Jid::parse(service).ok().zip(Jid::parse(user).ok()) else { return };
+        if change == UserChange::Removed {
+            return self.spread_removed(ctx.node, service, user);
+        }
+        self.shared.watch(ctx.node);
+        if self.shared.presence.add(&user, change) == PresenceOutcome::Starts {
+            self.spread_presence(ctx.node, service, &user);
         }
     }
 
-    /// Passes a change to the nodes that this node of the cluster owns, and that it concerns.
-    fn spread(&self, node: &Arc<Node>, service: Jid, user: Jid, change: UserChange) {
-        // Unlike presence, a removal is not repeated.
-        if Arc::strong_count(&self.spreads) > MAX_SPREADS && change != UserChange::Removed {
-            return;
-        }
-        let (tasks, node, counted) = (self.tasks.clone(), node.clone(), self.spreads.clone());
+    /// Passes the removal of an account to the nodes that this node of the cluster owns, and that it concerns.
+    fn spread_removed(&self, node: &Arc<Node>, service: Jid, user: Jid) {
+        let (tasks, node, shared) = (self.tasks.clone(), node.clone(), self.shared.clone());
         let spawner = node.spawner.clone();
         let spread = async move {
-            let _counted = counted;
-            let lists: &[UserList] = match change {
-                UserChange::Available | UserChange::Unavailable => &[UserList::Subscriptions],
-                UserChange::Removed if service == user => &[UserList::OwnNodes],
-                UserChange::Removed => &[UserList::Subscriptions, UserList::Affiliations],
-            };
-            for list in lists {
-                let mut after = None;
-                // The page after a node that is removed would be empty: those of an account are removed at the end.
-                let mut removed: Vec<Jid> = Vec::new();
-                loop {
-                    let Ok(page) = list.page(&node, &service, &user, after).await else { return };
-                    for key in page.iter().filter(|key| !is_owned_elsewhere(&node, key)) {
-                        if matches!(list, UserList::OwnNodes) {
-                            removed.push(key.clone());
-                            continue;
-                        }
-                        send_change(&tasks, &node, key.clone(), &user, change).await;
-                    }
-                    after = page.last().cloned();
-                    if after.is_none() {
-                        break;
-                    }
-                }
-                for key in removed {
-                    send_change(&tasks, &node, key, &user, change).await;
-                }
+            if let Err(error) = spread_removal((&tasks, &*shared), &node, &service, &user).await {
+                tracing::error!(%user, %error, "the nodes of a user were not told what has changed");
             }
         };
         spawner.spawn("pubsub-user", Box::pin(spread));
     }
 }
 
+/// A page of the nodes to which a user is subscribed.
+async fn subscribed_nodes(
+    node: &Node,
+    (service, user): (&Jid, &Jid),
+    after: Option<Jid>,
+) -> Result<Vec<Jid>, StoreError> {
+    let plain = PlainSubscriptions(&node.stores);
+    let found = plain.nodes(user.as_ref(), service.as_ref(), after, MAX_PAGE).await?;
+    let mut nodes: Vec<Jid> = found.into_iter().map(|one| one.node).collect();
+    nodes.dedup();
+    Ok(nodes)
+}
+
+/// Passes the removal of an account on to its nodes, and to those at which it has a subscription or an affiliation.
+async fn spread_removal(
+    (tasks, shared): (&Arc<NodeTasks>, &PubSubShared),
+    node: &Arc<Node>,
+    service: &Jid,
+    user: &Jid,
+) -> Result<(), StoreError> {
+    let is_meant =
+        |key: &Jid| shared.host.has_node(service.as_ref(), key.as_ref()) && !is_owned_elsewhere(node, key);
+    let mut after = 0;
+    loop {
+        let page = node.stores.pubsub.nodes_of_entity(user.as_ref(), after, MAX_PAGE).await?;
+        for (_, key) in page.iter().filter(|(_, key)| is_meant(key)) {
+            send_change(tasks, node, key.clone(), user, UserChange::Removed).await;
+        }
+        match page.last() {
+            Some((last, _)) => after = *last,
+            None => break,
+        }
+    }
+    if service != user {
+        return Ok(());
+    }
+    // The page after a node that is removed would be empty, so they are removed at the end.
+    let (mut own, mut after) = (Vec::new(), None);
+    loop {
+        let page = node.stores.pubsub.list_all(service.as_ref(), after, MAX_PAGE).await?;
+        after = page.last().map(|one| one.jid.clone());
+        own.extend(page.into_iter().map(|one| one.jid).filter(|key| !is_owned_elsewhere(node, key)));
+        if after.is_none() {
+            break;
+        }
+    }
+    for key in own {
+        send_change(tasks, node, key, user, UserChange::Removed).await;
+    }
+    Ok(())
+}
+
 async fn send_change(tasks: &Arc<NodeTasks>, node: &Arc<Node>, key: Jid, user: &Jid, change: UserChange) {
     let message =
         NodeMessage { node: node.clone(), input: NodeInput::UserChanged { user: user.clone(), change } };
     tasks.clone().send(node.spawner.clone(), key, message, MESSAGE_BYTES).await;
-}
-
-/// What a user has at nodes.
-#[derive(Clone, Copy)]
-enum UserList {
-    Subscriptions,
-    Affiliations,
-    /// Nodes of the user's account, which are removed with it.
-    OwnNodes,
-}
-
-impl UserList {
-    /// A page of the nodes.
-    async fn page(
-        self,
-        node: &Node,
-        service: &Jid,
-        user: &Jid,
-        after: Option<Jid>,
-    ) -> Result<Vec<Jid>, StoreError> {
-        let (user, service) = (user.as_ref(), service.as_ref());
-        match self {
-            UserList::Subscriptions => {
-                let found = PlainSubscriptions(&node.stores).nodes(user, service, after, MAX_PAGE).await?;
-                let mut nodes: Vec<Jid> = found.into_iter().map(|one| one.node).collect();
-                nodes.dedup();
-                Ok(nodes)
-            }
-            UserList::Affiliations => {
-                let found = node.stores.pubsub.affiliations_of(user, service, after, MAX_PAGE).await?;
-                Ok(found.into_iter().map(|(node, _)| node).collect())
-            }
-            UserList::OwnNodes => {
-                let found = node.stores.pubsub.list_all(service, after, MAX_PAGE).await?;
-                Ok(found.into_iter().map(|one| one.jid).collect())
-            }
-        }
-    }
 }
 
 /// The name of the node that a stanza to a service is about: one node of a cluster owns it.
@@ -369,6 +434,7 @@ pub(crate) fn item_name(stanza: &SharedStanza, to: JidRef<'_>) -> Option<String>
                 _ => return None,
             }
         }
+        StanzaKind::Message(MessageType::Error) => lost_event(tree.root())?,
         StanzaKind::Message(_) => Approval::read(tree.root())?.node,
         StanzaKind::Presence(_) => return None,
     };

@@ -12,6 +12,7 @@
 //! again ([`WriteQueue::take_failure`]).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::lock::LeafMutex;
 use jid::Jid;
@@ -23,12 +24,19 @@ use throng_core::Node;
 use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
 
+use crate::pubsub_shared::PubSubShared;
 use crate::requester_facts::account_number;
+use crate::reservations::Reservation;
 
 /// Requests whose changes are in one write.
 const MAX_BATCH: usize = 512;
 /// Requests that may wait; then the node's task waits.
 const MAX_WAITING: usize = 2_048;
+/// Bytes that may wait of one node and of all nodes of a domain; then the tasks wait, and with them the senders of requests.
+const MAX_WAITING_BYTES: usize = 2 << 20;
+const MAX_ALL_BYTES: usize = 64 << 20;
+/// Bytes that a change counts besides its payload.
+const CHANGE_BYTES: usize = 128;
 
 /// What is sent when the changes are stored.
 pub(crate) enum AfterWrite {
@@ -40,11 +48,31 @@ pub(crate) enum AfterWrite {
 struct WriteStep {
     changes: Vec<PubSubChange>,
     after: AfterWrite,
+    held: HeldByWrite,
+}
+
+/// What a change holds until it is stored.
+#[derive(Debug)]
+pub(crate) struct HeldByWrite {
+    /// Bytes of the request.
+    pub(crate) bytes: usize,
+    /// What the user has then.
+    pub(crate) reservation: Option<Reservation>,
+    /// The change is of a client. Others are the result of a conversion and are not converted.
+    pub(crate) is_of_client: bool,
+}
+
+impl Default for HeldByWrite {
+    fn default() -> HeldByWrite {
+        HeldByWrite { bytes: 0, reservation: None, is_of_client: true }
+    }
 }
 
 #[derive(Default)]
 struct WriteState {
     waiting: Vec<WriteStep>,
+    /// Bytes of what waits and of what is being written.
+    bytes: usize,
     is_running: bool,
     has_failed: bool,
     /// The task ends when everything is stored.
@@ -62,6 +90,7 @@ pub(crate) struct WriteQueue {
     node: Jid,
     state: Arc<LeafMutex<WriteState>>,
     wake: WakeTask,
+    shared: Arc<PubSubShared>,
 }
 
 impl AfterWrite {
@@ -78,8 +107,8 @@ impl AfterWrite {
 }
 
 impl WriteQueue {
-    pub(crate) fn new(node: Jid, wake: WakeTask) -> WriteQueue {
-        WriteQueue { node, state: Arc::new(LeafMutex::new(WriteState::default())), wake }
+    pub(crate) fn new(node: Jid, wake: WakeTask, shared: Arc<PubSubShared>) -> WriteQueue {
+        WriteQueue { node, state: Arc::new(LeafMutex::new(WriteState::default())), wake, shared }
     }
 
     /// The number of the node in the store.
@@ -116,13 +145,28 @@ impl WriteQueue {
         std::mem::take(&mut self.state.lock().has_failed)
     }
 
-    /// Whether the task must wait for writes, because their number is the limit.
+    /// Whether the task must wait for writes, because their number or size is the limit.
     pub(crate) fn is_full(&self) -> bool {
-        self.state.lock().waiting.len() >= MAX_WAITING
+        let state = self.state.lock();
+        state.waiting.len() >= MAX_WAITING
+            || state.bytes >= MAX_WAITING_BYTES
+            || state.bytes > 0 && self.shared.unwritten.load(Ordering::Relaxed) >= MAX_ALL_BYTES
     }
 
     /// Stores changes in the background, then sends an answer.
     pub(crate) fn push(&self, node: &Arc<Node>, changes: Vec<PubSubChange>, after: AfterWrite) {
+        self.push_held(node, changes, after, HeldByWrite::default());
+    }
+
+    /// The same, with what is held until then.
+    pub(crate) fn push_held(
+        &self,
+        node: &Arc<Node>,
+        changes: Vec<PubSubChange>,
+        after: AfterWrite,
+        mut held: HeldByWrite,
+    ) {
+        held.bytes = held.bytes.max(changes.iter().map(change_bytes).sum());
         let starts = {
             let mut state = self.state.lock();
             if state.has_failed {
@@ -130,7 +174,9 @@ impl WriteQueue {
                 // They are based on changes that were not stored.
                 return after.send(&Err(StanzaCondition::ResourceConstraint.into()));
             }
-            state.waiting.push(WriteStep { changes, after });
+            state.bytes += held.bytes;
+            self.shared.unwritten.fetch_add(held.bytes, Ordering::Relaxed);
+            state.waiting.push(WriteStep { changes, after, held });
             !std::mem::replace(&mut state.is_running, true)
         };
         if starts {
@@ -166,10 +212,22 @@ impl WriteQueue {
                 state.waiting.drain(..count).collect::<Vec<_>>()
             };
             let (mut changes, mut afters) = (Vec::new(), Vec::with_capacity(batch.len()));
-            for step in batch {
+            let is_item_change = |change: &PubSubChange| {
+                matches!(
+                    change,
+                    PubSubChange::PutItem(_) | PubSubChange::RemoveItem(_) | PubSubChange::RemoveItems
+                )
+            };
+            let (mut bytes, mut reservations) = (0, Vec::new());
+            let changes_items =
+                batch.iter().any(|step| step.held.is_of_client && step.changes.iter().any(is_item_change));
+            let mut end = |step: WriteStep, changes: &mut Vec<PubSubChange>| {
                 changes.extend(step.changes);
-                afters.push(step.after);
-            }
+                bytes += step.held.bytes;
+                reservations.extend(step.held.reservation);
+                step.after
+            };
+            afters.extend(batch.into_iter().map(|step| end(step, &mut changes)));
             let written = match changes.is_empty() {
                 true => Ok(()),
                 false => self.write(node, changes).await,
@@ -178,7 +236,14 @@ impl WriteQueue {
                 tracing::error!(node = %self.node, %error, "changes of a node were not stored");
                 let mut state = self.state.lock();
                 state.has_failed = true;
-                afters.extend(state.waiting.drain(..).map(|step| step.after));
+                afters.extend(state.waiting.drain(..).map(|step| end(step, &mut Vec::new())));
+            }
+            // Before the answers: who has one may begin the next change.
+            drop(reservations);
+            self.state.lock().bytes -= bytes;
+            self.shared.unwritten.fetch_sub(bytes, Ordering::Relaxed);
+            if changes_items && written.is_ok() {
+                self.shared.host.items_stored(node, &self.node);
             }
             let outcome = written.map_err(store_error);
             afters.into_iter().for_each(|after| after.send(&outcome));
@@ -221,4 +286,14 @@ impl WriteQueue {
         let change = |(subscriber, is_added)| SubscriptionSetChange { node: number, subscriber, is_added };
         Ok(Some(by_user.into_iter().map(change).collect()))
     }
+}
+
+fn change_bytes(change: &PubSubChange) -> usize {
+    CHANGE_BYTES
+        + match change {
+            PubSubChange::Put(record) => record.config.len(),
+            PubSubChange::PutItem(item) => item.payload.len() + item.head.id.len(),
+            PubSubChange::PutSpecial(one) => one.state.len(),
+            _ => 0,
+        }
 }

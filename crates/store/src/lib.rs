@@ -94,8 +94,8 @@ pub use node_subscribers::NodeSubscribers;
 pub use offline::{AppendOutcome, Offline, OfflineMessage, Quota, QuotaUsage, StoredMessage};
 pub use page::{Page, Paged};
 pub use pubsub::{
-    EntitySubscription, ListedPubSubNode, PubSub, PubSubChange, PubSubItem, PubSubItemHead, PubSubNodeRecord,
-    SpecialSubscription, StoredPubSubNode,
+    EntitySubscription, ListedPubSubNode, PubSub, PubSubChange, PubSubItem, PubSubItemHead,
+    PubSubNodeOfService, PubSubNodeRecord, SpecialSubscription, StoredPubSubNode,
 };
 pub use rooms::{ListedRoom, RoomHistoryEntry, RoomRecord, Rooms, StoredRoom, WriteFence};
 pub use roster::{

@@ -114,6 +114,15 @@ pub struct ListedPubSubNode {
     pub title: String,
 }
 
+/// A node of a list, with its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PubSubNodeOfService {
+    /// Its address: service and name.
+    pub jid: Jid,
+    /// The node.
+    pub record: PubSubNodeRecord,
+}
+
 /// What one entity has at a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntitySubscription {
@@ -121,6 +130,22 @@ pub struct EntitySubscription {
     pub node: Jid,
     /// `None`: a plain one.
     pub special: Option<SpecialSubscription>,
+}
+
+/// Which of these sizes fit into so many bytes together, and at least one: the first ones, or with `from_end` the last ones.
+pub fn items_that_fit(sizes: &[u64], bytes: u64, from_end: bool) -> std::ops::Range<usize> {
+    let mut total = 0_u64;
+    let mut fits = |size: &&u64| {
+        total = total.saturating_add(**size);
+        total <= bytes
+    };
+    let least = sizes.len().min(1);
+    if from_end {
+        let count = sizes.iter().rev().take_while(&mut fits).count().max(least);
+        sizes.len() - count..sizes.len()
+    } else {
+        0..sizes.iter().take_while(&mut fits).count().max(least)
+    }
 }
 
 storage_need! {
@@ -135,6 +160,10 @@ storage_need! {
         /// The items with these numbers that exist, oldest first.
         fn items(&self, node: JidRef<'_>, seqs: Vec<u64>) -> StoreFuture<'_, Vec<PubSubItem>>;
 
+        /// The same, as many as have at most so many bytes of payload together, and at least one: those that come first,
+        /// or with `from_end` those that come last.
+        fn items_within(&self, node: JidRef<'_>, seqs: Vec<u64>, bytes: u64, from_end: bool) -> StoreFuture<'_, Vec<PubSubItem>>;
+
         /// The number of a node, if there is one.
         fn number(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<u32>>;
 
@@ -146,6 +175,9 @@ storage_need! {
 
         /// The same, other nodes included.
         fn list_all(&self, service: JidRef<'_>, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<ListedPubSubNode>>;
+
+        /// The same, with their records.
+        fn records(&self, service: JidRef<'_>, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<PubSubNodeOfService>>;
 
         /// All nodes of several services, each with the number of its service's address, in no particular order. For accounts,
         /// which have few nodes.
@@ -160,6 +192,10 @@ storage_need! {
         /// Nodes of a service at which an entity has an affiliation, in an order that does not change, after one of them.
         /// Empty if there is no such node.
         fn affiliations_of(&self, entity: JidRef<'_>, service: JidRef<'_>, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<(Jid, u8)>>;
+
+        /// Nodes of all services at which an entity has an affiliation, or it or a resource of it has a subscription, by their
+        /// numbers above `after`, in ascending order. Empty: there are no more.
+        fn nodes_of_entity(&self, entity: JidRef<'_>, after: u32, limit: u32) -> StoreFuture<'_, Vec<(u32, Jid)>>;
 
         /// Whether a bare address has a plain subscription.
         fn is_subscribed(&self, node: JidRef<'_>, subscriber: JidRef<'_>) -> StoreFuture<'_, bool>;

@@ -211,7 +211,7 @@ impl Node {
 }
 
 /// Rewrites the addresses and creates the shared stanza: the only allocation of a message.
-fn rewrite_addresses(
+pub(super) fn rewrite_addresses(
     bytes: &[u8],
     head: &Head,
     from: &str,

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use jid::{Jid, JidRef};
 use stanza::{Head, StanzaCondition, StanzaError};
 
-use super::{Continuation, ResumedChain, RoutingWork, StanzaOrigin};
+use super::ingest::rewrite_addresses;
+use super::{Continuation, ResumedChain, RoutingWork};
 use crate::effect::Effects;
 use crate::host::Host;
 use crate::iq::{IqAnswer, IqFlow, IqRequest, IqTarget};
 use crate::node::Node;
 use crate::provided::OwnedAccountRequests;
+use crate::server_error::unreadable_stanza;
 use crate::service::Service;
 use crate::session::{Session, ToRewrite, flags};
 use crate::shared_stanza::SharedStanza;
@@ -55,13 +57,40 @@ pub(crate) struct RoutedIq<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
+impl<'a> RoutedIq<'a> {
+    /// A request that has come as a stanza, with both addresses.
+    pub(super) fn of_stanza(
+        (host, service): (&'a Arc<Host>, Option<&'a Arc<Service>>),
+        target: IqTarget,
+        stanza: &'a SharedStanza,
+        (from, to): (JidRef<'a>, JidRef<'a>),
+    ) -> RoutedIq<'a> {
+        let (head, bytes) = (stanza.head(), stanza.bytes());
+        RoutedIq { host, service, target, session: None, from, to: Some(to), head, bytes }
+    }
+
+    /// The same, to an account.
+    pub(super) fn to_account(
+        host: &'a Arc<Host>,
+        stanza: &'a SharedStanza,
+        (from, to): (JidRef<'a>, JidRef<'a>),
+    ) -> RoutedIq<'a> {
+        let target = if from.bare() == to.bare() { IqTarget::OwnAccount } else { IqTarget::Account };
+        RoutedIq::of_stanza((host, None), target, stanza, (from, to))
+    }
+}
+
 impl Node {
-    /// Finds the handler and runs it.
+    /// Answers a request, here or on the node of the cluster that owns what it concerns.
     pub(crate) fn dispatch_iq(self: &Arc<Self>, request: &RoutedIq<'_>, work: &mut RoutingWork) {
-        let RoutedIq { host, service, target, session, from, to, head, bytes } = *request;
-        if self.forward_to_owner_of_account(request, work) {
-            return;
+        if !self.forward_to_owner_of_account(request, work) {
+            self.answer_iq(request, work);
         }
+    }
+
+    /// Finds the handler and runs it.
+    fn answer_iq(self: &Arc<Self>, request: &RoutedIq<'_>, work: &mut RoutingWork) {
+        let RoutedIq { host, service, target, session, from, to, head, bytes } = *request;
         let table = service.map_or(&host.iq, |service| &service.iq);
         let flow = match table.find(target, head, bytes) {
             None => {
@@ -123,13 +152,12 @@ impl Node {
 
     /// Passes a request that concerns what an account owns on to the node of the cluster that owns it; false if that is this one.
     fn forward_to_owner_of_account(self: &Arc<Self>, request: &RoutedIq<'_>, work: &mut RoutingWork) -> bool {
-        // What another node has passed on is answered here, also if this one sees another owner.
-        let Some(peers) = self.peers().filter(|_| work.origin != StanzaOrigin::Peer) else { return false };
+        let Some(peers) = self.peers() else { return false };
         if !matches!(request.target, IqTarget::OwnAccount | IqTarget::Account) {
             return false;
         }
         let owned = request.host.extensions.get::<OwnedAccountRequests>();
-        if !owned.is_some_and(|owned| (owned.0)(request.head, request.bytes)) {
+        if !owned.is_some_and(|owned| (owned.0)(request.host, request.head, request.bytes)) {
             return false;
         }
         // Anonymous users are known on the node of their session only, and own nothing.
@@ -137,15 +165,27 @@ impl Node {
             return false;
         }
         let account = request.to.unwrap_or(request.from).bare();
-        let stanza = SharedStanza::parse(request.bytes).and_then(|stanza| match request.to {
-            Some(_) => Some(stanza),
-            None => stanza.with_to(Some(account)),
-        });
+        // What comes from a session is as its client wrote it, but the owner answers the address in the stanza.
+        let from = request.from.as_str();
+        let stanza = match rewrite_addresses(request.bytes, request.head, from, Some(account), 0) {
+            Ok(stanza) => stanza,
+            Err(error) => {
+                self.apply_iq_answer(request, Err(unreadable_stanza(error)), work);
+                return true;
+            }
+        };
         let hash = self.routing_table.hash(account);
-        stanza.is_some_and(|stanza| peers.forward_service_stanza(self, &stanza, account, hash, work))
+        let is_forwarded = peers.forward_service_stanza(self, &stanza, account, hash, work);
+        if let (true, Some(session), Some(id)) =
+            (is_forwarded, request.session, request.head.id(request.bytes))
+        {
+            session.record_request(account, &id);
+        }
+        is_forwarded
     }
 
-    /// Answers a request to an account that another node has passed on, since this one owns what it concerns.
+    /// Answers a request to an account that another node has passed on, since this one owns what it concerns; also if this one
+    /// sees another owner.
     pub fn answer_for_account(
         self: &Arc<Self>,
         host: &Arc<Host>,
@@ -154,14 +194,9 @@ impl Node {
         to: JidRef<'_>,
         work: &mut RoutingWork,
     ) {
-        if !stanza.kind().is_request() || to.resource().is_some() {
-            return;
+        if stanza.kind().is_request() && to.resource().is_none() {
+            self.answer_iq(&RoutedIq::to_account(host, stanza, (from, to)), work);
         }
-        let target = if from.bare() == to { IqTarget::OwnAccount } else { IqTarget::Account };
-        let (head, bytes) = (stanza.head(), stanza.bytes());
-        let request =
-            RoutedIq { host, service: None, target, session: None, from, to: Some(to), head, bytes };
-        self.dispatch_iq(&request, work);
     }
 
     fn apply_iq_answer(self: &Arc<Self>, request: &RoutedIq<'_>, answer: IqAnswer, work: &mut RoutingWork) {
@@ -229,17 +264,7 @@ impl Node {
             }
             return;
         }
-        let request = RoutedIq {
-            host,
-            service: None,
-            target: IqTarget::Server,
-            session: None,
-            from,
-            to: Some(to),
-            head: stanza.head(),
-            bytes: stanza.bytes(),
-        };
-        self.dispatch_iq(&request, work);
+        self.dispatch_iq(&RoutedIq::of_stanza((host, None), IqTarget::Server, stanza, (from, to)), work);
     }
 }
 

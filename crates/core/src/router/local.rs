@@ -18,7 +18,6 @@ use crate::account::Account;
 use crate::effect::Effects;
 use crate::hooks::{ChainResult, IncomingCtx, InterestProbe};
 use crate::host::Host;
-use crate::iq::IqTarget;
 use crate::metrics::RouteOutcome;
 use crate::node::Node;
 use crate::session::{QueuedStanza, Session, ToRewrite};
@@ -399,12 +398,7 @@ impl Node {
                 self.bounce(&stanza, from, to, &StanzaError::new(condition), work)
             }
             (DeliveryAction::Server, _) if stanza.kind().is_request() => {
-                let own = from.bare().as_str() == to.bare().as_str();
-                let target = if own { IqTarget::OwnAccount } else { IqTarget::Account };
-                let (head, bytes) = (stanza.head(), stanza.bytes());
-                let request =
-                    RoutedIq { host, service: None, target, session: None, from, to: Some(to), head, bytes };
-                self.dispatch_iq(&request, work);
+                self.dispatch_iq(&RoutedIq::to_account(host, &stanza, (from, to)), work);
             }
             _ => {}
         }

@@ -57,16 +57,7 @@ impl Node {
             StanzaKind::Iq(_) => {
                 // A response answers no request: services without relayed ones do not send any.
                 if kind.is_request() {
-                    let request = RoutedIq {
-                        host,
-                        service: Some(service),
-                        target,
-                        session: None,
-                        from,
-                        to: Some(to),
-                        head: stanza.head(),
-                        bytes: stanza.bytes(),
-                    };
+                    let request = RoutedIq::of_stanza((host, Some(service)), target, &stanza, (from, to));
                     self.dispatch_iq(&request, work);
                 }
                 return;

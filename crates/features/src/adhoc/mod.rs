@@ -324,6 +324,10 @@ impl CommandNodes {
 }
 
 impl DiscoNode for CommandNodes {
+    fn contains(&self, host: &Host, name: &str) -> bool {
+        name == Ns::Commands.as_str() || commands_of(host).by_node(name).is_some()
+    }
+
     fn refusal(&self, query: &DiscoQuery<'_>) -> Option<StanzaError> {
         let entry = CommandNodes::is_own_target(query).then(|| CommandNodes::entry(query))??;
         (!CommandNodes::is_permitted(query, entry.command)).then(|| StanzaCondition::Forbidden.into())

@@ -5,7 +5,8 @@
 //! it is world-readable (section 5). A user without a vCard and a missing user get the same answer. The domain's own
 //! vCard is built from options.
 //!
-//! The hash of the photo is added to presence: `photo`.
+//! The hash of the photo is added to presence: `photo`. Conversions from and to avatars of XEP-0084 are elsewhere; they read and
+//! replace the photo: `stored_photo`.
 //!
 //! Not implemented: the formats of vCard 4 (XEP-0292).
 //!
@@ -15,20 +16,27 @@
 
 mod card;
 mod photo;
+mod stored_photo;
 
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
+use feature_api::account_data::{AccountDataObserver, SharedVCardPhotos};
 use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
 use stanza::{StanzaCondition, StanzaError};
 use store::{PhotoHash, SearchableProfile};
 use throng_core::Effects;
+use throng_core::feature_notice::NoticeCtx;
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::limits::FRAGMENT_LIMITS;
 use throng_core::server_error::store_error;
 use xml::{Limits, Ns, TreeNode, Writer};
+
+use self::stored_photo::{StoredPhotos, photo_changed_everywhere};
 
 /// vcard-temp.
 pub static FEATURE: Feature = Feature {
@@ -36,12 +44,7 @@ pub static FEATURE: Feature = Feature {
     summary: "Stores a vCard for each account and returns it on request.",
     specs: &[
         Spec { name: "XEP-0054", title: "vcard-temp", version: "1.3.0", not_implemented: "" },
-        Spec {
-            name: "XEP-0153",
-            title: "vCard-Based Avatars",
-            version: "1.1.1",
-            not_implemented: "conversion from and to XEP-0084",
-        },
+        Spec { name: "XEP-0153", title: "vCard-Based Avatars", version: "1.1.1", not_implemented: "" },
     ],
     disco: &[DiscoFeature::Server(Ns::VCardTemp.as_str()), DiscoFeature::Account(Ns::VCardTemp.as_str())],
     iq: &[OWN_GET, OWN_SET, OTHER_GET, OTHER_SET, SERVER_GET, SERVER_SET],
@@ -92,6 +95,10 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     let most = usize::try_from(builder.options.int("max_bytes")).unwrap_or(usize::MAX);
     let domain = domain_card(builder);
     let hashes = builder.options.bool("photo_hash");
+    builder.provide(SharedVCardPhotos(Arc::new(StoredPhotos { most, hashes })));
+    builder.notice(stored_photo::PHOTO_CHANGED, move |ctx: &NoticeCtx<'_>| {
+        stored_photo::receive_change(ctx, hashes);
+    });
     if hashes {
         builder.outgoing(photo::PHASE, photo::interest(), photo::outgoing);
     }
@@ -170,13 +177,17 @@ fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, Sta
     if bytes.as_ref().is_some_and(|bytes| bytes.len() > most) {
         return Err(large());
     }
-    let (node, owner) = (request.node.clone(), request.from.bare().to_jid());
+    let (node, host, owner) = (request.node.clone(), request.host.clone(), request.from.bare().to_jid());
+    let before = request.session.and_then(|session| session.account.photo());
     Ok(IqFlow::Wait(Box::pin(async move {
         let mut effects = Effects::default();
         let answer = match node.stores.vcards.put(owner.as_ref(), bytes, searchable, photo).await {
             Ok(true) => {
-                if hashes && let Some(account) = node.routing_table.find(owner.as_ref()) {
-                    photo::photo_changed(&account, photo, &mut effects);
+                if before != photo {
+                    photo_changed_everywhere(&node, &host, &owner, photo, hashes, &mut effects);
+                    if let Some(AccountDataObserver(observer)) = host.extensions.get() {
+                        observer.photo_stored(&node, &owner);
+                    }
                 }
                 Ok(Vec::new())
             }

@@ -8,8 +8,6 @@
 //! The login reads the hash, and the account holds it; accounts without a photo lack a flag bit, and their presence
 //! is not parsed.
 //!
-//! Not implemented: conversion between these avatars and those of XEP-0084 (XEP-0398).
-//!
 //! # Pitfalls
 //!
 //! The hash makes a presence longer, and its size is limited. A presence near the usual limit is left unchanged.
@@ -37,12 +35,23 @@ pub(super) fn interest() -> Interest {
 }
 pub(super) const PHASE: Phase = Phase::Rewrite;
 
-/// The hash of the photo in a vCard (section 4.5: base64, white space ignored).
+/// The hash of the photo in a vCard.
 pub(super) fn photo_hash(card: TreeNode<'_>) -> Option<PhotoSha1> {
     let text = card.child("PHOTO", Ns::VCardTemp)?.child("BINVAL", Ns::VCardTemp)?.text();
+    decode_photo(&text).map(|(_, hash)| hash)
+}
+
+/// Number of octets of a photo, and its hash (section 4.5: base64, white space ignored).
+pub(super) fn decode_photo(text: &str) -> Option<(usize, PhotoSha1)> {
     let text: String = text.split_ascii_whitespace().collect();
     let photo = BASE64_STANDARD.decode(text).ok().filter(|photo| !photo.is_empty())?;
-    ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, &photo).as_ref().try_into().ok()
+    let digest = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, &photo);
+    Some((photo.len(), digest.as_ref().try_into().ok()?))
+}
+
+/// A hash in hexadecimal digits.
+pub(super) fn hex(hash: &PhotoSha1) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Adds the hash to presence from an account with a photo.
@@ -112,8 +121,8 @@ fn with_photo_hash(
     }
     let mut child = Vec::with_capacity(112);
     let mut w = Writer::new(&mut child);
-    let hex: String = hash.into_iter().flatten().map(|b| format!("{b:02x}")).collect();
-    w.start_ns("x", Ns::VCardUpdate).text_element("photo", &hex).end();
+    let hash = hash.map(hex).unwrap_or_default();
+    w.start_ns("x", Ns::VCardUpdate).text_element("photo", &hash).end();
     if frame.bytes().len() + child.len() > MAX_PRESENCE_BYTES {
         return None;
     }

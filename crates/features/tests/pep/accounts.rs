@@ -86,7 +86,10 @@ fn section_6_accounts_and_their_nodes_are_discovered() {
     let of_romeo = disco(&romeo, "items", "");
     assert!(of_romeo.contains(&item(TUNE)) && !of_romeo.contains("urn:private"), "{of_romeo}");
     assert!(of_romeo.contains("jid='juliet@example.com/balcony'"), "{of_romeo}");
+    engine.store_calls();
     let of_benvolio = disco(&benvolio, "items", "");
+    let calls = engine.store_calls();
+    assert!(!calls.contains(&"pubsub.load"), "nodes are not read as a whole: {calls:?}");
     assert!(of_benvolio.contains("urn:open") && !of_benvolio.contains(TUNE), "{of_benvolio}");
     assert!(disco(&romeo, "info", TUNE).contains("<identity category='pubsub' type='leaf'/>"));
     assert!(disco(&romeo, "items", TUNE).contains("name='1'"));
@@ -104,12 +107,45 @@ fn nodes_end_with_their_account_and_administrators_do_not_own_them() {
     create(&juliet, "urn:private", &[("access_model", "whitelist")]);
     publish(&juliet, "urn:private", "1");
     let refused = get(&admin, "juliet@example.com", "<items node='urn:private'/>");
-    assert!(refused.contains("<closed-node "), "{refused}");
+    assert!(refused.contains("<item-not-found "), "{refused}");
     juliet.request("<iq type='set' id='x'><query xmlns='jabber:iq:register'><remove/></query></iq>");
     engine.run_tasks();
     engine.create_user("juliet");
     let again = connect(&engine, "juliet", "balcony", &[]);
     assert!(get(&again, "", "<items node='urn:private'/>").contains("<item-not-found "));
+}
+
+#[test]
+fn an_account_leaves_nothing_at_nodes_of_others_to_the_next_one_of_its_name() {
+    let engine = verona();
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    let benvolio = connect(&engine, "benvolio", "street", &[]);
+    create(&juliet, "urn:private", &[("access_model", "whitelist"), ("publish_model", "publishers")]);
+    create(&juliet, "urn:open", &[("access_model", "open")]);
+    let affiliate = |node: &str, affiliation: &str| {
+        let content = format!(
+            "<affiliations node='{node}'><affiliation jid='benvolio@example.com' affiliation='{affiliation}'/></affiliations>"
+        );
+        let done = answer(pubsub(&juliet, "", "set", "#owner", &content));
+        assert!(done.contains("type='result'"), "{done}");
+    };
+    affiliate("urn:private", "publisher");
+    let to = "juliet@example.com";
+    let subscribe = format!("<subscribe node='urn:open' jid='{}'/>", benvolio.bare());
+    assert!(answer(pubsub(&benvolio, to, "set", "", &subscribe)).contains("subscription='subscribed'"));
+    let published = answer(pubsub(&benvolio, to, "set", "", &publish_request("urn:private", "1")));
+    assert!(published.contains("type='result'"), "{published}");
+    benvolio.request("<iq type='set' id='x'><query xmlns='jabber:iq:register'><remove/></query></iq>");
+    engine.run_tasks();
+    engine.create_user("benvolio");
+    let again = connect(&engine, "benvolio", "street", &[]);
+    let refused = get(&again, to, "<items node='urn:private'/>");
+    assert!(refused.contains("<closed-node "), "{refused}");
+    let refused = answer(pubsub(&again, to, "set", "", &publish_request("urn:private", "2")));
+    assert!(refused.contains("<forbidden "), "{refused}");
+    publish(&juliet, "urn:open", "1");
+    assert!(events(&again.recv()).is_empty());
+    assert!(!get(&again, to, "<subscriptions/>").contains("<subscription "));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 mod access;
 mod accounts;
+mod avatars;
+mod bookmarks;
 mod interest;
 mod notifications;
 mod profiles;

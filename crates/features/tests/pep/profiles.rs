@@ -27,7 +27,7 @@ fn private_data_is_for_the_own_clients_and_keeps_all_items() {
         assert_eq!(events(&chamber.recv()).len(), 3);
         assert!(romeo.recv().is_empty());
         let items = format!("<items node='{node}'/>");
-        assert!(get(&romeo, "juliet@example.com", &items).contains("<closed-node "));
+        assert!(get(&romeo, "juliet@example.com", &items).contains("<item-not-found "));
         assert_eq!(get(&chamber, "", &items).matches("<item ").count(), 3);
         // Section 7.1.5 of XEP-0060: the node has another configuration.
         let other = publish_with(&juliet, node, "d@muc", &[("access_model", "open")]);

@@ -56,12 +56,95 @@ fn users_on_all_nodes_of_a_cluster() {
         assert!(items.concat().contains(TUNE_PAYLOAD), "{items:?}");
         let refused =
             cluster.request(&benvolio, "juliet@example.com", "get", &format!("<items node='{TUNE}'/>"));
-        assert!(refused.concat().contains("presence-subscription-required"), "{refused:?}");
+        assert!(refused.concat().contains("<item-not-found "), "{refused:?}");
         for at in 0..count {
             let (_, last) = cluster.connect(at, "romeo", &format!("late{at}"), &[TUNE]);
             assert_eq!(last, want, "{count}: late on {at}");
             let (_, none) = cluster.connect(at, "benvolio", &format!("late{at}"), &[TUNE]);
             assert!(none.is_empty());
+        }
+    }
+}
+
+#[test]
+fn requests_are_answered_wherever_the_owner_of_the_nodes_is() {
+    for count in 2..=3 {
+        for (own, other) in (0..count).flat_map(|own| (0..count).map(move |other| (own, other))) {
+            let cluster = Cluster::new(count);
+            let at = format!("{count} nodes, juliet at {own}, romeo at {other}");
+            let (juliet, _) = cluster.connect(own, "juliet", "balcony", &[]);
+            let (romeo, _) = cluster.connect(other, "romeo", "orchard", &[]);
+            let answered = |client: &NodeClient, to: &str, kind: &str, content: &str| {
+                let received = cluster.request(client, to, kind, content);
+                let answers: Vec<&String> = received.iter().filter(|one| one.starts_with("<iq ")).collect();
+                assert_eq!(answers.len(), 1, "{at}: {content}: {received:?}");
+                assert_eq!(attribute(answers[0], "to"), client.full(), "{at}: {content}");
+                answers[0].clone()
+            };
+            for (to, id) in [("", "1"), ("juliet@example.com", "2")] {
+                let published = answered(&juliet, to, "set", &publish_request(TUNE, id));
+                assert!(published.contains("type='result'"), "{at}: {published}");
+            }
+            let items = answered(&romeo, "juliet@example.com", "get", &format!("<items node='{TUNE}'/>"));
+            assert!(items.contains("<item id='2'"), "{at}: {items}");
+            let refused = answered(&romeo, "juliet@example.com", "set", &publish_request(TUNE, "3"));
+            assert!(refused.contains("<forbidden "), "{at}: {refused}");
+            // What one node changes, all others know: they do not act as a second owner.
+            let subscribe = format!("<subscribe node='{TUNE}' jid='romeo@example.com'/>");
+            let subscribed = answered(&romeo, "juliet@example.com", "set", &subscribe);
+            assert!(subscribed.contains("subscription='subscribed'"), "{at}: {subscribed}");
+            romeo.recv();
+            answered(&juliet, "", "set", &publish_request(TUNE, "4"));
+            assert_eq!(events(&romeo.recv()), [format!("{TUNE} 4")], "{at}");
+        }
+    }
+}
+
+#[test]
+fn nodes_in_service_discovery_are_known_on_every_node_of_a_cluster() {
+    let cluster = Cluster::new(3);
+    let commands = "http://jabber.org/protocol/commands";
+    for at in 0..3 {
+        let (juliet, _) = cluster.connect(at, "juliet", &format!("at{at}"), &[]);
+        cluster.request(&juliet, "", "set", &publish_request(TUNE, "1"));
+        for to in ["", " to='juliet@example.com'"] {
+            for (what, node, want) in [
+                ("info", TUNE, "type='leaf'"),
+                ("items", TUNE, "name='1'"),
+                ("info", commands, "type='command-list'"),
+                ("items", commands, "type='result'"),
+                ("info", "none", "<item-not-found "),
+            ] {
+                juliet.send(&format!(
+                    "<iq type='get'{to} id='d'><query xmlns='http://jabber.org/protocol/disco#{what}' node='{node}'/></iq>"
+                ));
+                cluster.0.settle();
+                let received = answer(juliet.recv());
+                assert!(received.contains(want), "{at}, {what} {node}{to}: {received}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_photo_is_converted_and_announced_on_every_node_of_a_cluster() {
+    let metadata = "urn:xmpp:avatar:metadata";
+    for (count, at) in [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)] {
+        let cluster = Cluster::new(count);
+        let (juliet, _) = cluster.connect(at, "juliet", "balcony", &[]);
+        let (chamber, _) = cluster.connect(at + 1, "juliet", "chamber", &[metadata]);
+        let (romeo, _) = cluster.connect(at + 2, "romeo", "orchard", &[metadata]);
+        juliet.send(&format!("<iq type='set' id='v'>{}</iq>", avatars::VCARD));
+        cluster.0.settle();
+        let want = [format!("{metadata} {}", avatars::SHA1)];
+        for client in [&chamber, &romeo] {
+            let received = client.recv();
+            assert_eq!(events(&received), want, "{count}, {at}: {}", client.full());
+            for resource in ["balcony", "chamber"] {
+                let from = format!("from='juliet@example.com/{resource}'");
+                let is_announced = |one: &String| one.contains(&from) && one.contains(avatars::SHA1);
+                assert!(received.iter().any(is_announced), "{count}, {at}, {resource}: {received:?}");
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use super::{PubSubNode, Requester};
 use crate::affiliation::NodeAffiliation;
 use crate::node_config::{AccessModel, PublishModel};
 use crate::pubsub_error::{forbidden, not_subscribed_to_read, pubsub_error, unsupported};
+use crate::subscription::NodeSubscription;
 
 /// Result of a request to subscribe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +77,10 @@ impl PubSubNode {
             || affiliation != NodeAffiliation::Outcast
                 && match self.config.publish_model {
                     PublishModel::Open => true,
-                    PublishModel::Subscribers => self.is_subscribed(requester),
+                    // The right to read may have ended since the subscription.
+                    PublishModel::Subscribers => {
+                        self.is_subscribed(requester) && self.check_read(requester).is_ok()
+                    }
                     PublishModel::Publishers => false,
                 };
         if may { Ok(()) } else { Err(forbidden()) }
@@ -85,7 +89,7 @@ impl PubSubNode {
     /// Whether the requester has a subscription that is in force.
     pub(super) fn is_subscribed(&self, requester: &Requester<'_>) -> bool {
         requester.has_plain_subscription
-            || self.special.iter().any(|one| one.is_approved() && one.is_of(requester.user()))
+            || self.special.of_user(requester.user()).iter().any(NodeSubscription::is_approved)
     }
 
     /// Whether a subscriber may stay after a change of the configuration. Owners' rosters are not read for that: presence and

@@ -4,17 +4,22 @@
 //! service write to anybody.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use jid::Jid;
+use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
 use stanza::{ErrorType, StanzaCondition, StanzaError};
 use store::PubSubChange;
 use xml::{Ns, Writer};
 
-use super::{NodeCtx, PubSubAnswer, PubSubNode, Requester};
-use crate::affiliation::NodeAffiliation;
+use super::{ENTRY_BYTES, NodeCtx, PAGE_BYTES, PubSubAnswer, PubSubNode, Requester};
+use crate::affiliation::{NodeAffiliation, UNCONFIRMED_OWNER};
 use crate::node_config::AccessModel;
-use crate::pubsub_error::bad_request;
+use crate::pubsub_error::{bad_request, not_found};
 use crate::subscription::NodeSubscription;
+
+/// Affiliations of a page.
+const MAX_PAGE: u32 = 1_000;
 
 /// Whether the table of section 4.1 has this transition.
 fn is_allowed(from: NodeAffiliation, to: NodeAffiliation) -> bool {
@@ -39,8 +44,39 @@ impl PubSubNode {
         })
     }
 
-    pub(super) fn list_affiliations(&self) -> PubSubAnswer {
-        PubSubAnswer::pubsub(Ns::PubsubOwner, |w| self.write_affiliations(w, self.affiliations.keys()))
+    /// Section 8.9.1, in pages of XEP-0059.
+    pub(super) fn list_affiliations(&self, rsm: Option<RsmRequest>) -> Result<PubSubAnswer, StanzaError> {
+        let after = match rsm.as_ref().map(|rsm| &rsm.position) {
+            None | Some(PagePosition::First) => None,
+            Some(PagePosition::After(id)) => Some(Jid::parse(id).map_err(|_| not_found())?),
+            Some(_) => return Err(StanzaCondition::FeatureNotImplemented.into()),
+        };
+        let size = rsm.as_ref().map_or(MAX_PAGE, |rsm| rsm.page_size(MAX_PAGE));
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut bytes = 0;
+        let fits = |jid: &&Jid| {
+            bytes += jid.as_str().len() + ENTRY_BYTES;
+            bytes <= PAGE_BYTES
+        };
+        let rest = self.affiliations.range((start, Bound::Unbounded)).map(|(jid, _)| jid);
+        let page: Vec<&Jid> =
+            rest.take(usize::try_from(size).unwrap_or(usize::MAX)).take_while(fits).collect();
+        Ok(PubSubAnswer::pubsub(Ns::PubsubOwner, |w| {
+            self.write_affiliations(w, page.iter().copied());
+            if rsm.is_some() || page.len() < self.affiliations.len() {
+                let ends = page.first().zip(page.last()).map(|(first, last)| (first.as_str(), last.as_str()));
+                let count = Some(self.affiliations.len() as u64);
+                RsmResponse { first_and_last: ends, index: None, count }.write(w);
+            }
+        }))
+    }
+
+    /// The number of an affiliation in the store.
+    pub(super) fn stored_number(&self, user: &Jid, affiliation: NodeAffiliation) -> Option<u8> {
+        match affiliation {
+            NodeAffiliation::Owner if self.unconfirmed.contains(user) => Some(UNCONFIRMED_OWNER),
+            other => other.number(),
+        }
     }
 
     fn write_affiliations<'a>(&self, w: &mut Writer<'_>, users: impl Iterator<Item = &'a Jid>) {
@@ -57,6 +93,7 @@ impl PubSubNode {
     pub(super) fn modify_affiliations(
         &mut self,
         ctx: &mut NodeCtx<'_>,
+        requester: &Requester<'_>,
         changes: Vec<(Jid, Option<NodeAffiliation>)>,
     ) -> Result<PubSubAnswer, StanzaError> {
         let changes: Vec<(Jid, Option<NodeAffiliation>)> =
@@ -79,6 +116,11 @@ impl PubSubNode {
                 failed.push(user);
                 continue;
             }
+            if affiliation == NodeAffiliation::Owner && user.as_ref() != requester.user() {
+                self.unconfirmed.insert(user.clone());
+            } else {
+                self.unconfirmed.remove(&user);
+            }
             self.set_affiliation(ctx, user, affiliation);
         }
         if failed.is_empty() {
@@ -94,13 +136,13 @@ impl PubSubNode {
 
     /// Sets an affiliation, with what follows for the user's subscriptions (section 8.7.4).
     fn set_affiliation(&mut self, ctx: &mut NodeCtx<'_>, user: Jid, affiliation: NodeAffiliation) {
-        ctx.changes.push(PubSubChange::Affiliate(user.clone(), affiliation.number()));
+        let number = self.stored_number(&user, affiliation);
+        ctx.changes.push(PubSubChange::Affiliate(user.clone(), number));
         match affiliation {
             NodeAffiliation::None => self.affiliations.remove(&user),
             other => self.affiliations.insert(user.clone(), other),
         };
-        let own: Vec<NodeSubscription> =
-            self.special.iter().filter(|one| one.is_of(user.as_ref())).cloned().collect();
+        let own: Vec<NodeSubscription> = self.special.of_user(user.as_ref()).to_vec();
         if affiliation.may_always_read() {
             for pending in own.into_iter().filter(|one| !one.is_approved()) {
                 self.accept_pending(ctx, pending);

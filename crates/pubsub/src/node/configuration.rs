@@ -6,7 +6,8 @@ use store::PubSubChange;
 use xml::Ns;
 
 use super::{EventAudience, NodeCtx, NodeState, PubSubAnswer, PubSubNode, Requester};
-use crate::node_config::PubSubNodeConfig;
+use crate::affiliation::NodeAffiliation;
+use crate::node_config::{AccessModel, PubSubNodeConfig};
 use crate::pubsub_error::{not_found, unsupported};
 use crate::request::NodeRequest;
 
@@ -41,7 +42,9 @@ impl PubSubNode {
         for id in self.items.oldest(excess) {
             self.remove_item(ctx, &id);
         }
-        ctx.rechecks_subscribers = self.config.access_model != before.access_model;
+        // The other models admit whom they have admitted, or are compared with each event.
+        ctx.rechecks_subscribers = self.config.access_model == AccessModel::Whitelist
+            && before.access_model != AccessModel::Whitelist;
         if self.config.notify_config {
             let shown = self.config.deliver_payloads.then(|| self.config.form(FormKind::Result));
             self.send_event(ctx, EventAudience::Subscribers, None, |w| {
@@ -103,11 +106,12 @@ impl PubSubNode {
         }
         self.put_record(ctx);
         for (user, affiliation) in self.affiliations.iter() {
-            if *affiliation == crate::affiliation::NodeAffiliation::Owner {
-                ctx.changes.push(PubSubChange::Affiliate(user.clone(), affiliation.number()));
+            if *affiliation == NodeAffiliation::Owner {
+                ctx.changes
+                    .push(PubSubChange::Affiliate(user.clone(), self.stored_number(user, *affiliation)));
             }
         }
-        self.affiliations.retain(|_, one| *one == crate::affiliation::NodeAffiliation::Owner);
+        self.affiliations.retain(|_, one| *one == NodeAffiliation::Owner);
         PubSubAnswer::empty()
     }
 
@@ -119,7 +123,7 @@ impl PubSubNode {
         request: NodeRequest,
         uri: &str,
     ) -> Result<PubSubAnswer, StanzaError> {
-        let is_owner = self.affiliation(requester) == crate::affiliation::NodeAffiliation::Owner;
+        let is_owner = self.affiliation(requester) == NodeAffiliation::Owner;
         match request {
             NodeRequest::Delete { redirect } if is_owner => Ok(self.delete(ctx, redirect)),
             NodeRequest::Create { config } if is_owner => {
@@ -131,7 +135,10 @@ impl PubSubNode {
                         true => PubSubNodeConfig::of_account(ctx.limits),
                         false => PubSubNodeConfig::new(ctx.limits),
                     };
-                    PubSubNode::create(ctx, service, name, creator, (defaults, config.as_ref()))?
+                    let created =
+                        PubSubNode::create(ctx, service, name, creator, (defaults, config.as_ref()));
+                    // A request that is refused removes nothing.
+                    created.inspect_err(|_| drop(ctx.changes.pop()))?
                 };
                 *self = node;
                 Ok(answer)

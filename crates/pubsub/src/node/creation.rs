@@ -1,6 +1,6 @@
 //! Creation of nodes: XEP-0060 1.30.0, sections 7.1.4 and 8.1.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jid::Jid;
 use stanza::StanzaError;
@@ -10,6 +10,7 @@ use xml::Ns;
 
 use super::items::ItemIndex;
 use super::publishing::precondition_form;
+use super::special_subscriptions::SpecialSubscriptions;
 use super::{NodeCtx, NodeState, PubSubAnswer, PubSubNode};
 use crate::affiliation::NodeAffiliation;
 use crate::node_config::PubSubNodeConfig;
@@ -52,7 +53,7 @@ impl PubSubNode {
         let mut config = defaults;
         if let Some(options) = options {
             let not_met = || pubsub_error("precondition-not-met");
-            let form = precondition_form(options, &config).ok_or_else(not_met)?;
+            let form = precondition_form(options, &config, ctx.limits).ok_or_else(not_met)?;
             config.submit(&form, ctx.limits).map_err(|_| not_met())?;
         }
         Ok(PubSubNode::with_config(ctx, service, name, creator, config))
@@ -72,7 +73,8 @@ impl PubSubNode {
             created: ctx.now,
             config,
             affiliations: BTreeMap::from([(creator.clone(), NodeAffiliation::Owner)]),
-            special: Vec::new(),
+            unconfirmed: BTreeSet::new(),
+            special: SpecialSubscriptions::default(),
             items: ItemIndex::default(),
             last: None,
             redirect: None,

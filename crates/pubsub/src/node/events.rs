@@ -12,7 +12,8 @@ use super::subscribing::write_subscription;
 use super::{MAX_NOTIFIED_OWNERS, NodeCtx, Notice, PubSubNode};
 use crate::affiliation::NodeAffiliation;
 use crate::node_config::{AccessModel, ItemReply, NotificationType};
-use crate::subscription::ShowValue;
+use crate::subscriber_filter::ReadCondition;
+use crate::subscription::{NodeSubscription, ShowValue};
 
 const SHIM: &str = "http://jabber.org/protocol/shim";
 
@@ -33,14 +34,23 @@ pub(crate) struct NodeEvent {
     pub(crate) special: Arc<[Jid]>,
     /// Subscribers that receive it while their presence is one of these.
     pub(crate) with_show: Vec<(Jid, Vec<ShowValue>)>,
-    /// Subscribers with several subscriptions, each with a stanza of its own.
-    pub(crate) separate: Vec<(Jid, SharedStanza)>,
+    /// Subscribers with several subscriptions, and the identifiers of these, which its stanza must have ([`with_subids`]).
+    pub(crate) separate: Vec<(Jid, Vec<Box<str>>)>,
     /// A user who does not receive it.
     pub(crate) except: Option<Jid>,
     /// Only available users receive it.
     pub(crate) presence_based: bool,
     /// Who receives it without a subscription; of an account's node only.
     pub(crate) implicit: Option<ImplicitAudience>,
+    /// What subscribers must fulfil when they receive it, besides their subscriptions.
+    pub(crate) condition: Option<Arc<ReadCondition>>,
+}
+
+impl NodeEvent {
+    /// Whether there are no subscribers but plain ones.
+    pub(crate) fn is_for_nobody(&self) -> bool {
+        self.special.is_empty() && self.with_show.is_empty() && self.separate.is_empty()
+    }
 }
 
 /// Contacts of an account that receive an event without a subscription (XEP-0163, section 5). The account itself always does.
@@ -74,44 +84,38 @@ impl PubSubNode {
             return;
         }
         let id = (ctx.new_id)();
-        let build = |subids: &[&str]| {
-            SharedStanza::build(|w| {
-                w.start("message").attr("from", self.service.as_str()).attr("id", &id);
-                self.write_type(w);
-                w.start_ns("event", Ns::PubsubEvent);
-                write(w);
-                w.end();
-                write_headers(w, subids);
-                w.end();
-            })
-        };
-        let Some(stanza) = build(&[]) else { return };
-        let receives = |pending: bool| match audience {
-            EventAudience::Subscribers => !pending,
-            EventAudience::SubscribersAndPending => true,
+        let stanza = SharedStanza::build(|w| {
+            w.start("message").attr("from", self.service.as_str()).attr("id", &id);
+            self.write_type(w);
+            w.start_ns("event", Ns::PubsubEvent);
+            write(w);
+            w.end().end();
+        });
+        let Some(stanza) = stanza else { return };
+        let receives = |one: &&NodeSubscription| match audience {
+            EventAudience::Subscribers => one.receives_events(),
+            EventAudience::SubscribersAndPending => one.options.deliver,
         };
         let mut special: Vec<Jid> = Vec::new();
         let mut with_show: Vec<(Jid, Vec<ShowValue>)> = Vec::new();
-        let mut separate: Vec<(Jid, SharedStanza)> = Vec::new();
-        let mut all: Vec<_> = self
-            .special
-            .iter()
-            .filter(|one| receives(!one.is_approved()) && one.options.deliver)
-            .map(|one| (&one.jid, &*one.subid, one.options.wanted_show()))
-            .collect();
-        all.sort_unstable_by_key(|(jid, subid, _)| (*jid, *subid));
-        for of_one in all.chunk_by(|one, other| one.0 == other.0) {
-            let Some((jid, _, wanted)) = of_one.first() else { continue };
-            if of_one.len() == 1 {
-                match wanted {
-                    Some(wanted) => with_show.push(((*jid).clone(), wanted.to_vec())),
-                    None => special.push((*jid).clone()),
+        let mut separate: Vec<(Jid, Vec<Box<str>>)> = Vec::new();
+        for of_user in self.special.by_user() {
+            let mut of_user: Vec<&NodeSubscription> = of_user.iter().filter(receives).collect();
+            of_user.sort_unstable_by_key(|one| (&one.jid, &one.subid));
+            for of_jid in of_user.chunk_by(|one, other| one.jid == other.jid) {
+                match of_jid {
+                    [] => {}
+                    [one] => match one.options.wanted_show() {
+                        Some(wanted) => with_show.push((one.jid.clone(), wanted.to_vec())),
+                        None => special.push(one.jid.clone()),
+                    },
+                    // Section 7.1.2.4: the headers name the subscriptions.
+                    [one, ..] => {
+                        let subids = of_jid.iter().map(|one| one.subid.clone()).collect();
+                        separate.push((one.jid.clone(), subids));
+                    }
                 }
-                continue;
             }
-            // Section 7.1.2.4: the headers name the subscriptions.
-            let subids: Vec<&str> = of_one.iter().map(|(_, subid, _)| *subid).collect();
-            separate.extend(build(&subids).map(|stanza| ((*jid).clone(), stanza)));
         }
         ctx.notices.push(Notice::Event(NodeEvent {
             stanza,
@@ -121,7 +125,29 @@ impl PubSubNode {
             except,
             presence_based: self.config.presence_based_delivery,
             implicit: self.is_of_account().then(|| self.implicit_audience()),
+            condition: self.read_condition(),
         }));
+    }
+
+    /// What subscribers must fulfil besides their subscriptions, whose right to read may have ended since.
+    fn read_condition(&self) -> Option<Arc<ReadCondition>> {
+        let model = self.config.access_model;
+        let needs_roster = matches!(model, AccessModel::Presence | AccessModel::Roster);
+        if !needs_roster && !self.is_of_account() {
+            return None;
+        }
+        let account = self.is_of_account().then(|| self.service.clone());
+        let owners =
+            || account.clone().map_or_else(|| self.accepted_owners().cloned().collect(), |one| vec![one]);
+        let groups = (model == AccessModel::Roster).then(|| self.config.roster_groups.clone());
+        // In the order of the map.
+        let exempt = self.affiliations.iter().filter(|(_, one)| one.may_always_read());
+        Some(Arc::new(ReadCondition {
+            owners: needs_roster.then(owners),
+            groups,
+            exempt: exempt.map(|(jid, _)| jid.clone()).collect(),
+            account,
+        }))
     }
 
     fn implicit_audience(&self) -> ImplicitAudience {
@@ -168,14 +194,23 @@ impl PubSubNode {
         if !self.config.deliver_notifications {
             return;
         }
-        let payload: &[u8] = if self.config.deliver_payloads { payload } else { &[] };
-        self.send_direct(ctx, to, |w| {
-            self.write_type(w);
-            w.start_ns("event", Ns::PubsubEvent).start("items").attr("node", &self.name);
-            self.write_item(w, head, payload);
-            w.end().end();
-            stanza::payload::delay::write(w, self.service.as_str(), head.published);
-        });
+        if ctx.last.as_ref().is_none_or(|(seq, _)| *seq != head.seq) {
+            let payload: &[u8] = if self.config.deliver_payloads { payload } else { &[] };
+            let id = (ctx.new_id)();
+            let stanza = SharedStanza::build(|w| {
+                w.start("message").attr("from", self.service.as_str()).attr("id", &id);
+                self.write_type(w);
+                w.start_ns("event", Ns::PubsubEvent).start("items").attr("node", &self.name);
+                self.write_item(w, head, payload);
+                w.end().end();
+                stanza::payload::delay::write(w, self.service.as_str(), head.published);
+                w.end();
+            });
+            ctx.last = stanza.map(|stanza| (head.seq, stanza));
+        }
+        if let Some((_, stanza)) = &ctx.last {
+            ctx.notices.push(Notice::Shared { to: to.clone(), stanza: stanza.clone() });
+        }
     }
 
     /// Tells a subscriber about the state of its subscription (section 12.14).
@@ -191,7 +226,7 @@ impl PubSubNode {
 
     /// `pubsub#notify_sub`: tells the owners about the state of a subscription.
     pub(super) fn notify_owners(&self, ctx: &mut NodeCtx<'_>, jid: &Jid, state: &str, subid: Option<&str>) {
-        for owner in self.owners().take(MAX_NOTIFIED_OWNERS) {
+        for owner in self.accepted_owners().take(MAX_NOTIFIED_OWNERS) {
             self.send_subscription(ctx, owner, jid, state, subid);
         }
     }
@@ -224,14 +259,16 @@ impl PubSubNode {
     }
 }
 
-/// Section 7.1.2.4.
-fn write_headers(w: &mut Writer<'_>, subids: &[&str]) {
-    if subids.is_empty() {
-        return;
-    }
+/// An event with the identifiers of subscriptions (section 7.1.2.4).
+pub(crate) fn with_subids(event: &SharedStanza, subids: &[Box<str>]) -> Option<SharedStanza> {
+    const END: &[u8] = b"</message>";
+    let mut out = event.bytes().strip_suffix(END)?.to_vec();
+    let mut w = Writer::new(&mut out);
     w.start("headers").xmlns(SHIM);
     for subid in subids {
         w.start("header").attr("name", "SubID").text(subid).end();
     }
     w.end();
+    out.extend_from_slice(END);
+    SharedStanza::parse(&out)
 }

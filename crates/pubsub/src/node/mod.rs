@@ -19,12 +19,13 @@ mod options;
 mod presence;
 mod publishing;
 mod retrieval;
+mod special_subscriptions;
 mod subscribing;
 mod subscription_list;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jid::{Jid, JidRef};
 use stanza::payload::data_form::{DataForm, FORM_TYPE};
@@ -36,20 +37,24 @@ use xml::{NamespaceContext, Ns, Tree, Writer};
 
 use self::events::EventAudience;
 use self::items::ItemIndex;
-use crate::affiliation::NodeAffiliation;
-use crate::node_config::PubSubNodeConfig;
+use self::special_subscriptions::SpecialSubscriptions;
+use crate::affiliation::{NodeAffiliation, UNCONFIRMED_OWNER};
+use crate::node_config::{AccessModel, PubSubNodeConfig, PublishModel};
 use crate::options::PubSubLimits;
-use crate::pubsub_error::forbidden;
+use crate::pubsub_error::{forbidden, not_found};
 use crate::request::NodeRequest;
-use crate::subscription::{NodeSubscription, SubscriptionExpiry};
+use crate::subscription::NodeSubscription;
 
-pub(crate) use self::events::{AudienceContacts, ImplicitAudience, NodeEvent};
+pub(crate) use self::events::{AudienceContacts, ImplicitAudience, NodeEvent, with_subids};
 pub(crate) use self::options::default_options;
 pub(crate) use self::retrieval::ItemsAnswer;
 pub(crate) use self::subscription_list::SubscribersAnswer;
 
 /// Owners that receive messages about subscribers.
 const MAX_NOTIFIED_OWNERS: usize = 16;
+/// Bytes of the entries of a list in one answer, and what an entry has besides its address.
+const PAGE_BYTES: usize = 192 << 10;
+const ENTRY_BYTES: usize = 128;
 /// Name of the field with the address to which a deleted node has moved, in the store only.
 pub(crate) const REDIRECT: &str = "throng#redirect";
 
@@ -85,6 +90,8 @@ pub(crate) struct NodeCtx<'a> {
     pub(crate) notices: Vec<Notice>,
     /// Subscribers that may not stay must be removed.
     pub(crate) rechecks_subscribers: bool,
+    /// The last item as a message without `to`, and its number: all recipients share it.
+    last: Option<(u64, SharedStanza)>,
 }
 
 /// What must be sent.
@@ -94,6 +101,8 @@ pub(crate) enum Notice {
     Event(NodeEvent),
     /// To one address; the stanza has both addresses.
     Direct { to: Jid, stanza: SharedStanza },
+    /// The same, of a stanza without `to` that several recipients share.
+    Shared { to: Jid, stanza: SharedStanza },
 }
 
 /// An answer that may need what the task can find.
@@ -126,7 +135,10 @@ pub(crate) struct PubSubNode {
     created: u64,
     config: PubSubNodeConfig,
     affiliations: BTreeMap<Jid, NodeAffiliation>,
-    special: Vec<NodeSubscription>,
+    /// Owners whom others have named, and who have not acted as owners yet: they receive no messages, and their rosters decide
+    /// nothing.
+    unconfirmed: BTreeSet<Jid>,
+    special: SpecialSubscriptions,
     items: ItemIndex,
     /// The last item with its payload, also of a node that keeps no items.
     last: Option<PubSubItem>,
@@ -143,7 +155,7 @@ impl<'a> NodeCtx<'a> {
         limits: &'a PubSubLimits,
     ) -> NodeCtx<'a> {
         let (changes, notices) = (Vec::new(), Vec::new());
-        NodeCtx { now, new_id, is_account, limits, changes, notices, rechecks_subscribers: false }
+        NodeCtx { now, new_id, is_account, limits, changes, notices, rechecks_subscribers: false, last: None }
     }
 
     /// Whether a subscription of this address with default options is a plain one.
@@ -187,8 +199,11 @@ impl PubSubNode {
         let scope = NamespaceContext::client();
         let tree = Tree::parse(&stored.record.config, &scope, &STANZA_LIMITS).ok()?;
         let form = DataForm::read(tree.root()).ok()?;
-        let mut affiliations = BTreeMap::new();
+        let (mut affiliations, mut unconfirmed) = (BTreeMap::new(), BTreeSet::new());
         for (jid, number) in stored.affiliations {
+            if number == UNCONFIRMED_OWNER {
+                unconfirmed.insert(jid.clone());
+            }
             affiliations.insert(jid, NodeAffiliation::from_number(number)?);
         }
         Some(PubSubNode {
@@ -198,6 +213,7 @@ impl PubSubNode {
             created: stored.record.created,
             config: PubSubNodeConfig::restore(&form, limits)?,
             affiliations,
+            unconfirmed,
             special: stored.special.into_iter().map(NodeSubscription::restore).collect::<Option<_>>()?,
             items: ItemIndex::new(stored.items),
             last: None,
@@ -213,6 +229,16 @@ impl PubSubNode {
         let form = DataForm::read(tree.root()).ok()?;
         let fields = form.fields.iter().filter(|field| field.var != FORM_TYPE);
         Some(fields.map(|field| (field.var.clone(), field.values.join(", "))).collect())
+    }
+
+    /// The access model of a stored configuration, and the groups of the roster that it admits; `None` if it cannot be read, or the
+    /// node has moved.
+    pub(crate) fn stored_access(config: &[u8], limits: &PubSubLimits) -> Option<(AccessModel, Vec<String>)> {
+        let scope = NamespaceContext::client();
+        let tree = Tree::parse(config, &scope, &STANZA_LIMITS).ok()?;
+        let form = DataForm::read(tree.root()).ok().filter(|form| form.get(REDIRECT).is_none())?;
+        let config = PubSubNodeConfig::restore(&form, limits)?;
+        Some((config.access_model, config.roster_groups))
     }
 
     /// The number of the last item in the store.
@@ -256,6 +282,46 @@ impl PubSubNode {
         self.affiliations.iter().filter(|(_, one)| **one == NodeAffiliation::Owner).map(|(jid, _)| jid)
     }
 
+    /// The user who has created it.
+    pub(crate) fn creator(&self) -> &Jid {
+        &self.creator
+    }
+
+    /// Owners who have created the node or acted as owners.
+    pub(crate) fn accepted_owners(&self) -> impl Iterator<Item = &Jid> {
+        self.owners().filter(|jid| !self.unconfirmed.contains(*jid))
+    }
+
+    /// An owner whom others have named acts as one.
+    fn confirm_owner(&mut self, ctx: &mut NodeCtx<'_>, requester: &Requester<'_>) {
+        let user = requester.user();
+        if self.unconfirmed.remove(user.as_str()) {
+            ctx.changes.push(PubSubChange::Affiliate(user.to_jid(), NodeAffiliation::Owner.number()));
+        }
+    }
+
+    /// Whether the requester owns the node.
+    pub(crate) fn is_owner(&self, requester: &Requester<'_>) -> bool {
+        self.affiliation(requester) == NodeAffiliation::Owner
+    }
+
+    /// Whether the existence of the node is a secret for the requester: it is on an account, and the requester can neither read it
+    /// nor publish, and has no subscription.
+    fn is_secret_for(&self, requester: &Requester<'_>) -> bool {
+        self.is_of_account()
+            && !self.is_subscribed(requester)
+            && self.special.of_user(requester.user()).is_empty()
+            && match self.affiliation(requester) {
+                NodeAffiliation::Outcast => true,
+                NodeAffiliation::None => {
+                    self.config.access_model != AccessModel::Authorize
+                        && self.config.publish_model != PublishModel::Open
+                        && self.check_read(requester).is_err()
+                }
+                _ => false,
+            }
+    }
+
     /// Answers a request.
     ///
     /// # Errors
@@ -266,12 +332,24 @@ impl PubSubNode {
         requester: &Requester<'_>,
         request: NodeRequest,
     ) -> Result<PubSubAnswer, StanzaError> {
+        if self.is_secret_for(requester) {
+            // As if there were none, which strangers cannot create.
+            return Err(match request {
+                NodeRequest::Create { .. } | NodeRequest::Publish { .. } => forbidden(),
+                _ => not_found(),
+            });
+        }
         if let Some(uri) = &self.redirect {
             return self.handle_moved(ctx, requester, request, &uri.clone());
         }
         self.expire(ctx);
         if request.is_of_owner() && self.affiliation(requester) != NodeAffiliation::Owner {
             return Err(forbidden());
+        }
+        if request.is_of_owner()
+            || matches!(request, NodeRequest::Publish { .. } | NodeRequest::Retract { .. })
+        {
+            self.confirm_owner(ctx, requester);
         }
         match request {
             NodeRequest::Create { .. } => Err(StanzaCondition::Conflict.into()),
@@ -289,10 +367,10 @@ impl PubSubNode {
             NodeRequest::SetConfig(form) => self.configure(ctx, &form),
             NodeRequest::Delete { redirect } => Ok(self.delete(ctx, redirect)),
             NodeRequest::Purge => self.purge(ctx),
-            NodeRequest::ListSubscriptions(rsm) => self.list_subscriptions(ctx, rsm),
+            NodeRequest::ListSubscriptions(rsm) => self.list_subscriptions(rsm),
             NodeRequest::ModifySubscriptions(changes) => self.modify_subscriptions(ctx, changes),
-            NodeRequest::ListAffiliations => Ok(self.list_affiliations()),
-            NodeRequest::ModifyAffiliations(changes) => self.modify_affiliations(ctx, changes),
+            NodeRequest::ListAffiliations(rsm) => self.list_affiliations(rsm),
+            NodeRequest::ModifyAffiliations(changes) => self.modify_affiliations(ctx, requester, changes),
             NodeRequest::Info => self.info(requester),
             NodeRequest::DiscoItems(rsm) => self.disco_items(ctx, requester, rsm),
         }
@@ -321,12 +399,7 @@ impl PubSubNode {
                 self.last = None;
             }
         }
-        let has_ended = |one: &NodeSubscription| match one.options.expiry {
-            SubscriptionExpiry::At(end) => end <= ctx.now,
-            _ => false,
-        };
-        let ended: Vec<NodeSubscription> =
-            self.special.iter().filter(|one| has_ended(one)).cloned().collect();
+        let ended = self.special.ended(ctx.now);
         for one in ended {
             self.remove_special(ctx, &one.jid, &one.subid);
             self.notify_subscription(ctx, &one.jid, "none", Some(&one.subid));
@@ -345,7 +418,7 @@ impl NodeRequest {
                 | NodeRequest::Purge
                 | NodeRequest::ListSubscriptions(_)
                 | NodeRequest::ModifySubscriptions(_)
-                | NodeRequest::ListAffiliations
+                | NodeRequest::ListAffiliations(_)
                 | NodeRequest::ModifyAffiliations(_)
         )
     }

@@ -19,12 +19,12 @@ impl PubSubNode {
         let (jid, found) = self.find_for_options(requester, key)?;
         let special = match found {
             FoundSubscription::Plain => None,
-            FoundSubscription::Special(position) => self.special.get(position),
+            FoundSubscription::Special(one) => Some(one),
         };
-        let options = special.map(|one| one.options.clone()).unwrap_or_default();
+        let options = special.as_ref().map(|one| one.options.clone()).unwrap_or_default();
         Ok(PubSubAnswer::pubsub(Ns::Pubsub, |w| {
             w.start("options").attr("node", &self.name).attr("jid", jid.as_str());
-            w.attr_opt("subid", special.map(|one| &*one.subid));
+            w.attr_opt("subid", special.as_ref().map(|one| &*one.subid));
             options.form(FormKind::Form).write(w);
             w.end();
         }))
@@ -43,7 +43,7 @@ impl PubSubNode {
         }
         let special = match found {
             FoundSubscription::Plain => None,
-            FoundSubscription::Special(position) => self.special.get(position).cloned(),
+            FoundSubscription::Special(one) => Some(one),
         };
         let mut options = special.as_ref().map(|one| one.options.clone()).unwrap_or_default();
         options.submit(form, ctx.limits.form_fields)?;
@@ -56,11 +56,7 @@ impl PubSubNode {
             None if options == SubscriptionOptions::default() => {}
             None => {
                 self.check_special_capacity(ctx, 1)?;
-                self.make_special(ctx, &jid);
-                if let Some(mut one) = self.special.last().cloned() {
-                    one.options = options;
-                    self.put_special(ctx, one);
-                }
+                self.make_special(ctx, &jid, options);
             }
         }
         Ok(PubSubAnswer::empty())

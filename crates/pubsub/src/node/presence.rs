@@ -11,6 +11,9 @@ use crate::node_config::SendLast;
 use crate::pubsub_error::forbidden;
 use crate::subscription::{NodeSubscription, SubscriptionExpiry};
 
+/// Requests for approval that an owner receives again at once.
+const MAX_REQUESTS_AGAIN: usize = 100;
+
 impl PubSubNode {
     /// A session of a user becomes available.
     pub(crate) fn user_available(&mut self, ctx: &mut NodeCtx<'_>, requester: &Requester<'_>) {
@@ -18,9 +21,14 @@ impl PubSubNode {
         let jid = requester.jid;
         let is_of_session =
             |one: &NodeSubscription| one.jid == *jid || one.jid.is_bare() && one.is_of(jid.as_ref());
+        let own = self.special.of_user(jid.as_ref());
         let receives = requester.has_plain_subscription
-            || self.special.iter().any(|one| one.receives_events() && is_of_session(one));
-        if receives && self.config.send_last == SendLast::OnSubAndPresence {
+            || own.iter().any(|one| one.receives_events() && is_of_session(one));
+        // The right to read may have ended since the subscription.
+        if receives
+            && self.check_read(requester).is_ok()
+            && self.config.send_last == SendLast::OnSubAndPresence
+        {
             self.send_last(ctx, jid);
         }
     }
@@ -34,11 +42,6 @@ impl PubSubNode {
         {
             self.send_last(ctx, requester.jid);
         }
-    }
-
-    /// Whether a user may retrieve items.
-    pub(crate) fn may_read(&self, requester: &Requester<'_>) -> bool {
-        self.redirect.is_none() && self.check_read(requester).is_ok()
     }
 
     /// The account with this node was removed.
@@ -55,7 +58,7 @@ impl PubSubNode {
             one.options.expiry == SubscriptionExpiry::Presence
                 && (one.jid == *jid || one.jid.is_bare() && one.is_of(jid.as_ref()))
         };
-        for one in self.special.iter().filter(ends).cloned().collect::<Vec<_>>() {
+        for one in self.special.of_user(jid.as_ref()).iter().filter(ends).cloned().collect::<Vec<_>>() {
             self.remove_special(ctx, &one.jid, &one.subid);
             if self.config.notify_sub {
                 self.notify_owners(ctx, &one.jid, "none", Some(&one.subid));
@@ -70,10 +73,11 @@ impl PubSubNode {
     /// an owner is left to administrators.
     pub(crate) fn user_removed(&mut self, ctx: &mut NodeCtx<'_>, user: &Jid) {
         ctx.changes.push(PubSubChange::Unsubscribe(user.bare().to_jid()));
-        for one in self.special.iter().filter(|one| one.is_of(user.as_ref())).cloned().collect::<Vec<_>>() {
+        for one in self.special.of_user(user.as_ref()).to_vec() {
             self.remove_special(ctx, &one.jid, &one.subid);
         }
         if self.affiliations.remove(user.as_ref().bare().as_str()).is_some() {
+            self.unconfirmed.remove(user.as_ref().bare().as_str());
             ctx.changes.push(PubSubChange::Affiliate(user.bare().to_jid(), None));
         }
     }
@@ -99,13 +103,13 @@ impl PubSubNode {
             if user.is_bare() {
                 ctx.changes.push(PubSubChange::Unsubscribe(user.clone()));
             }
-            for one in self.special.iter().filter(|one| one.jid == *user).cloned().collect::<Vec<_>>() {
+            for one in self.special.of_jid(user).cloned().collect::<Vec<_>>() {
                 self.remove_special(ctx, &one.jid, &one.subid);
             }
         }
     }
 
-    /// Section 8.7: sends all requests for approval again.
+    /// Section 8.7: sends requests for approval again, of many the first ones: the others follow when these are answered.
     pub(crate) fn ask_again(
         &mut self,
         ctx: &mut NodeCtx<'_>,
@@ -114,8 +118,9 @@ impl PubSubNode {
         if self.affiliation(requester) != NodeAffiliation::Owner {
             return Err(forbidden().kind(stanza::ErrorType::Cancel));
         }
+        self.confirm_owner(ctx, requester);
         let to = [requester.user().to_jid()];
-        for pending in self.special.iter().filter(|one| !one.is_approved()) {
+        for pending in self.special.iter().filter(|one| !one.is_approved()).take(MAX_REQUESTS_AGAIN) {
             self.request_approval_of(ctx, pending, &to);
         }
         Ok(PubSubAnswer::empty())

@@ -100,7 +100,7 @@ impl PubSubNode {
     fn check_preconditions(&self, ctx: &NodeCtx<'_>, options: &DataForm) -> Result<(), StanzaError> {
         let not_met = || pubsub_error("precondition-not-met");
         let mut wanted = self.config.clone();
-        let form = precondition_form(options, &wanted).ok_or_else(not_met)?;
+        let form = precondition_form(options, &wanted, ctx.limits).ok_or_else(not_met)?;
         wanted.submit(&form, ctx.limits).map_err(|_| not_met())?;
         if wanted == self.config { Ok(()) } else { Err(not_met()) }
     }
@@ -255,16 +255,20 @@ impl PubSubNode {
 pub(super) fn precondition_form(
     options: &DataForm,
     config: &crate::node_config::PubSubNodeConfig,
+    limits: &crate::options::PubSubLimits,
 ) -> Option<DataForm> {
+    // One more: the type of the form.
+    if options.fields.len() > limits.form_fields + 1 {
+        return None;
+    }
     if options.kind != FormKind::Submit || options.form_type() != Some(PUBLISH_OPTIONS_FORM) {
         return None;
     }
     let fields = options.fields.iter().filter(|field| field.var != stanza::payload::data_form::FORM_TYPE);
     let mut form = DataForm::typed(FormKind::Submit, crate::node_config::CONFIG_FORM);
+    let known = config.form(FormKind::Form);
     for field in fields {
-        if !config.has_field(&field.var) {
-            return None;
-        }
+        known.get(&field.var)?;
         form = form.field(field.clone());
     }
     Some(form)

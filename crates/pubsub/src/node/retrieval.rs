@@ -5,20 +5,20 @@ use stanza::{StanzaCondition, StanzaError};
 use store::{PubSubItem, PubSubItemHead};
 use xml::{Ns, Writer};
 
-use super::{NodeCtx, PubSubAnswer, PubSubNode, Requester};
+use super::{NodeCtx, PAGE_BYTES, PubSubAnswer, PubSubNode, Requester};
 use crate::pubsub_error::{not_found, pubsub_error, unsupported};
 use crate::request::ItemsQuery;
 
 /// Items of a page.
 const MAX_PAGE: usize = 100;
-/// Bytes of the payloads of a page.
-const PAGE_BYTES: usize = 192 << 10;
 
 /// An answer without its items.
 #[derive(Debug)]
 pub(crate) struct ItemsAnswer {
-    /// Their numbers, oldest first.
+    /// Their numbers, oldest first. What is larger than a page is shorter.
     pub(crate) seqs: Vec<u64>,
+    /// Of a list that is too long, those at its end are shown.
+    pub(crate) is_from_end: bool,
     /// What a client that asked for no page receives of a list that is too long: the page's metadata.
     is_page: bool,
     first_index: u64,
@@ -87,6 +87,7 @@ impl PubSubNode {
         let whole = |seqs: Vec<u64>, cached: Option<PubSubItem>| ItemsAnswer {
             count: seqs.len() as u64,
             seqs,
+            is_from_end: false,
             is_page: false,
             first_index: 0,
             cached,
@@ -111,12 +112,15 @@ impl PubSubNode {
             let most = usize::try_from(most).unwrap_or(usize::MAX).min(MAX_PAGE);
             let mut seqs: Vec<u64> = self.items.iter().rev().take(most).map(|head| head.seq).collect();
             seqs.reverse();
-            return Ok(PubSubAnswer::Items(whole(seqs, None)));
+            // The newest ones are meant.
+            return Ok(PubSubAnswer::Items(ItemsAnswer { is_from_end: true, ..whole(seqs, None) }));
         }
         let all: Vec<u64> = self.items.iter().map(|head| head.seq).collect();
         let count = all.len() as u64;
         let page = page(all, query.rsm.as_ref(), |id| self.items.position(id))?;
+        let position = query.rsm.as_ref().map(|rsm| &rsm.position);
         Ok(PubSubAnswer::Items(ItemsAnswer {
+            is_from_end: matches!(position, Some(PagePosition::Before(_) | PagePosition::Last)),
             seqs: page.items,
             is_page: page.is_page,
             first_index: page.first_index as u64,
@@ -127,7 +131,7 @@ impl PubSubNode {
 
     /// Sections 6.5.9.1 and 6.5.9.2.
     fn check_subid(&self, requester: &Requester<'_>, subid: Option<&str>) -> Result<(), StanzaError> {
-        let mut own = self.special.iter().filter(|one| one.is_of(requester.user())).peekable();
+        let mut own = self.special.of_user(requester.user()).iter().peekable();
         if own.peek().is_none() {
             return Ok(());
         }
@@ -139,15 +143,12 @@ impl PubSubNode {
         }
     }
 
-    /// Writes the answer with the items that were found.
-    pub(crate) fn write_items(&self, answer: &ItemsAnswer, found: &[PubSubItem]) -> Vec<u8> {
-        let mut bytes = 0;
-        let fits = found.iter().take_while(|item| {
-            bytes += item.payload.len();
-            bytes <= PAGE_BYTES
-        });
-        let shown = found.get(..fits.count().max(1)).unwrap_or(found);
-        let is_page = answer.is_page || shown.len() < found.len();
+    /// Bytes of payload that an answer has at most, apart from its first item.
+    pub(crate) const ITEMS_BYTES: u64 = PAGE_BYTES as u64;
+
+    /// Writes the answer with those of the items that were found.
+    pub(crate) fn write_items(&self, answer: &ItemsAnswer, shown: &[PubSubItem]) -> Vec<u8> {
+        let is_page = answer.is_page || shown.len() < answer.seqs.len();
         let mut out = Vec::with_capacity(1024);
         let mut w = Writer::new(&mut out);
         w.start_ns("pubsub", Ns::Pubsub).start("items").attr("node", &self.name);
@@ -159,7 +160,8 @@ impl PubSubNode {
             let id = |item: &PubSubItem| item.head.id.to_string();
             let ends = shown.first().map(id).zip(shown.last().map(id));
             let ends = ends.as_ref().map(|(first, last)| (first.as_str(), last.as_str()));
-            let index = ends.map(|_| answer.first_index);
+            let skipped = if answer.is_from_end { answer.seqs.len() - shown.len() } else { 0 };
+            let index = ends.map(|_| answer.first_index + skipped as u64);
             RsmResponse { first_and_last: ends, index, count: Some(answer.count) }.write(&mut w);
         }
         w.end();

@@ -19,11 +19,10 @@ use crate::subscription::{NodeSubscription, SubscriptionExpiry, SubscriptionOpti
 const MAX_LEASE_MILLIS: u64 = 10 * 366 * 86_400_000;
 
 /// A subscription that a request names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FoundSubscription {
     Plain,
-    /// Position in the list.
-    Special(usize),
+    Special(NodeSubscription),
 }
 
 impl PubSubNode {
@@ -47,7 +46,7 @@ impl PubSubNode {
         if self.config.temporary_subscriptions {
             options.expiry = SubscriptionExpiry::Presence;
         }
-        let existing: Vec<&NodeSubscription> = self.special.iter().filter(|one| one.jid == jid).collect();
+        let existing: Vec<&NodeSubscription> = self.special.of_jid(&jid).collect();
         if existing.iter().any(|one| !one.is_approved()) {
             return Err(pubsub_error("pending-subscription"));
         }
@@ -57,7 +56,9 @@ impl PubSubNode {
             return Ok(self.subscription_answer(&jid, "subscribed", subid.as_deref(), None));
         }
         let count = existing.len() + usize::from(is_plain);
-        if count >= ctx.limits.subscriptions_per_address || count == 0 && !requester.may_subscribe {
+        let of_user =
+            self.special.of_user(jid.as_ref()).len() + usize::from(requester.has_plain_subscription);
+        if of_user >= ctx.limits.subscriptions_per_address || count == 0 && !requester.may_subscribe {
             return Err(pubsub_error("too-many-subscriptions"));
         }
         if decision == SubscribeDecision::NeedsApproval && count == 0 {
@@ -77,7 +78,7 @@ impl PubSubNode {
         self.check_special_capacity(ctx, 1 + usize::from(is_plain))?;
         if is_plain {
             // Each of several subscriptions needs an id (section 6.1.6).
-            self.make_special(ctx, &jid);
+            self.make_special(ctx, &jid, SubscriptionOptions::default());
         }
         let subid: Box<str> = (ctx.new_id)().into();
         let state = SubscriptionState::Subscribed;
@@ -100,10 +101,9 @@ impl PubSubNode {
                 ctx.changes.push(PubSubChange::Unsubscribe(jid.clone()));
                 None
             }
-            FoundSubscription::Special(position) => {
-                let subid = self.special.get(position).map(|one| one.subid.clone()).unwrap_or_default();
-                self.remove_special(ctx, &jid, &subid);
-                Some(subid)
+            FoundSubscription::Special(one) => {
+                self.remove_special(ctx, &jid, &one.subid);
+                Some(one.subid)
             }
         };
         if self.config.notify_sub {
@@ -123,19 +123,16 @@ impl PubSubNode {
             return Err(forbidden());
         }
         let is_plain = requester.has_plain_subscription && jid.is_bare();
-        let of_jid = || self.special.iter().enumerate().filter(|(_, one)| one.jid == jid);
-        let found = match (of_jid().count() + usize::from(is_plain), &key.subid) {
-            (0, _) => return Err(pubsub_error("not-subscribed")),
+        let of_jid: Vec<&NodeSubscription> = self.special.of_jid(&jid).collect();
+        let found = match (of_jid.as_slice(), &key.subid) {
             // A plain one has no id, and is the only one of its address.
             (_, _) if is_plain => FoundSubscription::Plain,
-            (1, None) => {
-                let position = of_jid().next().map(|(position, _)| position);
-                FoundSubscription::Special(position.unwrap_or_default())
-            }
+            ([], _) => return Err(pubsub_error("not-subscribed")),
+            ([one], None) => FoundSubscription::Special((*one).clone()),
             (_, None) => return Err(pubsub_error("subid-required")),
-            (_, Some(subid)) => {
-                let position = of_jid().find(|(_, one)| *one.subid == **subid).map(|(position, _)| position);
-                FoundSubscription::Special(position.ok_or_else(|| pubsub_error("invalid-subid"))?)
+            (all, Some(subid)) => {
+                let one = all.iter().find(|one| *one.subid == **subid).map(|one| (*one).clone());
+                FoundSubscription::Special(one.ok_or_else(|| pubsub_error("invalid-subid"))?)
             }
         };
         Ok((jid, found))
@@ -146,12 +143,11 @@ impl PubSubNode {
         if self.redirect.is_some() || self.affiliation(requester) != NodeAffiliation::Owner {
             return;
         }
+        self.confirm_owner(ctx, requester);
         let is_meant = |one: &&NodeSubscription| {
-            !one.is_approved()
-                && one.jid == approval.subscriber
-                && approval.subid.as_ref().is_none_or(|subid| **subid == *one.subid)
+            !one.is_approved() && approval.subid.as_ref().is_none_or(|subid| **subid == *one.subid)
         };
-        let Some(pending) = self.special.iter().find(is_meant).cloned() else { return };
+        let Some(pending) = self.special.of_jid(&approval.subscriber).find(is_meant).cloned() else { return };
         if approval.allow {
             self.accept_pending(ctx, pending);
         } else {
@@ -189,7 +185,7 @@ impl PubSubNode {
 
     /// Asks the owners, each of whom may decide (section 12.11).
     pub(super) fn request_approval(&self, ctx: &mut NodeCtx<'_>, pending: &NodeSubscription) {
-        let owners: Vec<Jid> = self.owners().take(MAX_NOTIFIED_OWNERS).cloned().collect();
+        let owners: Vec<Jid> = self.accepted_owners().take(MAX_NOTIFIED_OWNERS).cloned().collect();
         self.request_approval_of(ctx, pending, &owners);
     }
 
@@ -230,10 +226,10 @@ impl PubSubNode {
     }
 
     /// A plain subscription becomes one with an id.
-    pub(super) fn make_special(&mut self, ctx: &mut NodeCtx<'_>, jid: &Jid) {
+    pub(super) fn make_special(&mut self, ctx: &mut NodeCtx<'_>, jid: &Jid, options: SubscriptionOptions) {
         ctx.changes.push(PubSubChange::Unsubscribe(jid.clone()));
         let subid: Box<str> = (ctx.new_id)().into();
-        let (state, options) = (SubscriptionState::Subscribed, SubscriptionOptions::default());
+        let state = SubscriptionState::Subscribed;
         self.put_special(ctx, NodeSubscription { jid: jid.clone(), subid, state, options });
     }
 
@@ -248,14 +244,11 @@ impl PubSubNode {
     /// Inserts or replaces a subscription.
     pub(super) fn put_special(&mut self, ctx: &mut NodeCtx<'_>, one: NodeSubscription) {
         ctx.changes.push(PubSubChange::PutSpecial(one.record()));
-        match self.special.iter_mut().find(|other| other.jid == one.jid && other.subid == one.subid) {
-            Some(other) => *other = one,
-            None => self.special.push(one),
-        }
+        self.special.put(one);
     }
 
     pub(super) fn remove_special(&mut self, ctx: &mut NodeCtx<'_>, jid: &Jid, subid: &str) {
-        self.special.retain(|one| one.jid != *jid || *one.subid != *subid);
+        self.special.remove(jid, subid);
         ctx.changes.push(PubSubChange::RemoveSpecial(jid.clone(), subid.into()));
     }
 

@@ -226,7 +226,7 @@ fn requests_of_owners_are_refused_to_everybody_else() {
             NodeRequest::Purge,
             NodeRequest::ListSubscriptions(None),
             NodeRequest::ModifySubscriptions(Vec::new()),
-            NodeRequest::ListAffiliations,
+            NodeRequest::ListAffiliations(None),
             NodeRequest::ModifyAffiliations(Vec::new()),
             NodeRequest::Delete { redirect: None },
         ]
@@ -308,4 +308,50 @@ fn what_is_stored_is_read_back() {
     assert_eq!((read.config(), read.last_seq()), (node.config(), Some(2)));
     assert_eq!(read.owners().collect::<Vec<_>>(), [&hamlet]);
     assert_eq!(read.special, node.special);
+}
+
+#[test]
+fn an_event_is_built_once_for_subscribers_with_several_subscriptions() {
+    let hamlet = jid("hamlet@denmark.lit");
+    let mut node = node(&[]);
+    for number in 0..5 {
+        let user = jid(&format!("u{number}@denmark.lit/x"));
+        let subscribe_twice = |ctx: &mut NodeCtx<'_>| {
+            for _ in 0..2 {
+                let options = Some(DataForm::typed(FormKind::Submit, crate::subscription::OPTIONS_FORM));
+                let own = NodeRequest::Subscribe { jid: user.clone(), options };
+                node.handle(ctx, &requester(&user), own).unwrap();
+            }
+        };
+        with_ctx(subscribe_twice);
+    }
+    let notices = handle(&mut node, &requester(&hamlet), publish(&["1"])).notices;
+    let [Notice::Event(event)] = notices.as_slice() else { panic!("{notices:?}") };
+    assert_eq!((event.separate.len(), event.special.len()), (5, 0));
+    let (_, subids) = &event.separate[0];
+    let own = super::with_subids(&event.stanza, subids).unwrap();
+    let text = String::from_utf8(own.bytes().to_vec()).unwrap();
+    assert!(subids.iter().all(|subid| text.contains(&format!(">{subid}</header>"))), "{text}");
+}
+
+#[test]
+fn those_who_are_accepted_at_once_share_the_last_item() {
+    let hamlet = jid("hamlet@denmark.lit");
+    let mut node = node(&[("pubsub#access_model", "authorize")]);
+    handle(&mut node, &requester(&hamlet), publish(&["1"]));
+    let users = ["francisco@denmark.lit", "bernardo@denmark.lit"].map(jid);
+    for user in &users {
+        handle(&mut node, &requester(user), subscribe(user));
+    }
+    let members = users.map(|user| (user, Some(NodeAffiliation::Member))).to_vec();
+    let outcome = handle(&mut node, &requester(&hamlet), NodeRequest::ModifyAffiliations(members));
+    let shared: Vec<*const u8> = outcome
+        .notices
+        .iter()
+        .filter_map(|notice| match notice {
+            Notice::Shared { stanza, .. } => Some(stanza.bytes().as_ptr()),
+            _ => None,
+        })
+        .collect();
+    assert!(shared.len() == 2 && shared[0] == shared[1], "{shared:?}");
 }

@@ -8,16 +8,18 @@ use store::StoreError;
 use throng_core::Node;
 
 use super::account_nodes::AccountNodesCache;
+use super::conversion::{ConversionKind, Conversions};
 use super::notifications;
 use crate::node::NodeEvent;
 use crate::node_config::PubSubNodeConfig;
 use crate::options::{PubSubLimits, PubSubOptions};
-use crate::pubsub_host::{ImplicitRecipients, PubSubHost, Relation, is_anonymous, read_relation};
+use crate::pubsub_host::{ImplicitRecipients, PubSubHost, Relation, read_relation};
 
 /// What is known of the accounts of a domain.
 #[derive(Default)]
 pub(crate) struct PepAccounts {
     pub(crate) nodes: AccountNodesCache,
+    pub(crate) conversions: Conversions,
 }
 
 /// The accounts of a domain.
@@ -27,8 +29,18 @@ pub(crate) struct AccountHost {
 }
 
 impl PubSubHost for AccountHost {
-    fn may_create(&self, node: &Arc<Node>, service: JidRef<'_>, user: JidRef<'_>, _: &PubSubOptions) -> bool {
-        user.bare() == service.bare() && service.domain() == self.domain && !is_anonymous(node, user)
+    fn may_create(
+        &self,
+        _: &Arc<Node>,
+        service: JidRef<'_>,
+        (user, has_account): (JidRef<'_>, bool),
+        _: &PubSubOptions,
+    ) -> bool {
+        user.bare() == service.bare() && service.domain() == self.domain && has_account
+    }
+
+    fn has_node(&self, _: JidRef<'_>, node: JidRef<'_>) -> bool {
+        node.local().is_some() && node.domain() == self.domain
     }
 
     fn auto_creates(&self, _: &PubSubOptions) -> bool {
@@ -73,6 +85,12 @@ impl PubSubHost for AccountHost {
     fn sweep(&self, node: &Arc<Node>) {
         if !node.is_single() {
             self.accounts.nodes.retain(|hash| peers::slices::other_owner(node, hash).is_none());
+        }
+    }
+
+    fn items_stored(&self, node: &Arc<Node>, key: &Jid) {
+        if let Some(kind) = key.resource().and_then(ConversionKind::of_items) {
+            self.accounts.conversions.request(node, &key.bare().to_jid(), kind);
         }
     }
 

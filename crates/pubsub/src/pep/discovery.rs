@@ -4,19 +4,18 @@ use std::sync::Arc;
 
 use base::BoxFuture;
 use feature_api::disco::{AccountNodes, DiscoItem};
-use jid::{Jid, JidRef};
+use hashbrown::HashMap;
+use jid::Jid;
 use stanza::StanzaError;
-use store::StoreError;
+use store::{PubSubNodeOfService, StoreError, StoreErrorKind, Subscription};
 use throng_core::Node;
 use throng_core::iq::{IqFlow, IqRequest};
 use throng_core::server_error::store_error;
 
 use super::PersonalEventing;
-use crate::node::{PubSubNode, Requester};
+use crate::affiliation::NodeAffiliation;
+use crate::node::PubSubNode;
 use crate::node_config::AccessModel;
-use crate::options::PubSubLimits;
-use crate::plain_subscriptions::PlainSubscriptions;
-use crate::pubsub_host::Relation;
 
 /// Nodes of an account that are listed.
 const MAX_NODES: u32 = 100;
@@ -44,61 +43,63 @@ impl AccountNodes for AccountDiscovery {
 }
 
 impl PersonalEventing {
-    /// The nodes of an account whose items a user may retrieve.
+    /// The nodes of an account whose existence is no secret for a user. By the store: the list does not need the owner of the nodes,
+    /// and neither their items nor their subscriptions.
     async fn visible_nodes(
         &self,
         node: &Arc<Node>,
         service: &Jid,
         user: &Jid,
     ) -> Result<Vec<DiscoItem>, StoreError> {
-        let all = node.stores.pubsub.list_all(service.as_ref(), None, MAX_NODES).await?;
-        let limits = self.service.shared.options().limits;
-        let mut visible = Vec::new();
-        for one in all {
-            if service != user && !self.may_read(node, one.jid.as_ref(), user, &limits).await? {
-                continue;
-            }
-            let name = one.jid.resource().map(str::to_owned);
-            visible.push(DiscoItem { jid: service.as_str().to_owned(), node: name, name: one.title });
+        let (pubsub, of_account) = (&node.stores.pubsub, service.as_ref());
+        let item = |(jid, title): (Jid, String)| {
+            let node = jid.resource().map(str::to_owned);
+            DiscoItem { jid: service.as_str().to_owned(), node, name: title }
+        };
+        if service == user {
+            let all = pubsub.list_all(of_account, None, MAX_NODES).await?;
+            return Ok(all.into_iter().map(|one| item((one.jid, one.title))).collect());
         }
-        Ok(visible)
-    }
-
-    /// Whether a user may retrieve items. By the store: the list does not need the owner of the nodes.
-    async fn may_read(
-        &self,
-        node: &Arc<Node>,
-        key: JidRef<'_>,
-        user: &Jid,
-        limits: &PubSubLimits,
-    ) -> Result<bool, StoreError> {
-        let Some(stored) = node.stores.pubsub.load(key).await? else { return Ok(false) };
-        let name = key.resource().unwrap_or_default().to_owned();
-        let Some(one) = PubSubNode::restore(key.bare().to_jid(), name, stored, limits) else {
-            return Ok(false);
-        };
-        let config = one.config();
-        let host = &self.service.shared.host;
-        let relation = match config.access_model {
-            AccessModel::Presence | AccessModel::Roster => {
-                let groups = config.roster_groups.clone();
-                host.relation(node, key.bare(), Vec::new(), user.clone(), groups).await?
+        let affiliations = pubsub.affiliations_of(user.as_ref(), of_account, None, MAX_NODES).await?;
+        let affiliations: HashMap<Jid, NodeAffiliation> = affiliations
+            .into_iter()
+            .filter_map(|(jid, number)| Some((jid, NodeAffiliation::from_number(number)?)))
+            .collect();
+        let groups = groups_of(node, service, user).await?;
+        if groups.is_none() && affiliations.is_empty() {
+            let listed = pubsub.list(of_account, None, MAX_NODES).await?;
+            return Ok(listed.into_iter().map(|one| item((one.jid, one.title))).collect());
+        }
+        let limits = self.service.shared.options().limits;
+        let is_visible = |one: &PubSubNodeOfService| {
+            let affiliation = affiliations.get(&one.jid).copied().unwrap_or(NodeAffiliation::None);
+            match PubSubNode::stored_access(&one.record.config, &limits) {
+                _ if affiliation.may_always_read() => true,
+                _ if affiliation != NodeAffiliation::None => false,
+                Some((AccessModel::Open | AccessModel::Authorize, _)) => true,
+                Some((AccessModel::Presence, _)) => groups.is_some(),
+                Some((AccessModel::Roster, allowed)) => {
+                    groups.as_ref().is_some_and(|groups| groups.iter().any(|group| allowed.contains(group)))
+                }
+                Some((AccessModel::Whitelist, _)) | None => false,
             }
-            _ => Relation::default(),
         };
-        let has_plain_subscription = match config.access_model {
-            AccessModel::Authorize => PlainSubscriptions(&node.stores).contains(key, user.as_ref()).await?,
-            _ => false,
-        };
-        let requester = Requester {
-            jid: user,
-            is_admin: false,
-            is_anonymous: false,
-            has_plain_subscription,
-            sees_presence: relation.sees_presence,
-            is_in_group: relation.is_in_group,
-            may_subscribe: false,
-        };
-        Ok(one.may_read(&requester))
+        let all = pubsub.records(of_account, None, MAX_NODES).await?;
+        Ok(all.into_iter().filter(is_visible).map(|one| item((one.jid, one.record.title))).collect())
+    }
+}
+
+/// The groups of a user in the roster of an account, if the user may see its presence.
+async fn groups_of(node: &Arc<Node>, account: &Jid, user: &Jid) -> Result<Option<Vec<String>>, StoreError> {
+    let roster = &node.stores.roster;
+    let subscription = roster.subscription(account.as_ref(), user.as_ref()).await?;
+    if !subscription.contains(Subscription::FROM) {
+        return Ok(None);
+    }
+    let Some(id) = node.stores.addresses.find(account).await? else { return Ok(None) };
+    match roster.entry(id, user).await {
+        Ok(entry) => Ok(Some(entry.item.map(|item| item.groups).unwrap_or_default())),
+        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }

@@ -7,11 +7,10 @@
 //! bit of a session.
 //!
 //! * `account_host.rs`: what differs from nodes of a service. `account_nodes.rs`: which nodes accounts have.
-//! * `discovery.rs`: nodes in service discovery of accounts.
+//! * `discovery.rs`: nodes in service discovery of accounts. `conversion`: avatars and bookmarks for clients that keep them elsewhere.
 //!
 //! Not implemented: the address of the publishing resource in events (section 4.3.1, rule 3, a SHOULD); answers to requests for
-//! approval by messages (the access model `authorize`): owners answer with a request (XEP-0060, section 8.8.2); affiliations
-//! and explicit subscriptions of a removed account to nodes of other accounts are not removed.
+//! approval by messages (the access model `authorize`): owners answer with a request (XEP-0060, section 8.8.2).
 //!
 //! # Pitfalls
 //!
@@ -20,28 +19,33 @@
 
 mod account_host;
 mod account_nodes;
+mod conversion;
 mod discovery;
 mod interest;
+mod interest_passes;
 mod notice;
 mod notifications;
 mod options;
 
 use std::sync::Arc;
 
-use feature_api::disco::{DiscoIdentity, SharedAccountNodes};
+use base::Provided;
+use feature_api::account_data::{AccountDataObserver, SharedPrivateXml, SharedVCardPhotos};
+use feature_api::disco::{DiscoIdentity, HostDisco, SharedAccountNodes};
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use jid::Jid;
 use stanza::{Head, StanzaCondition, StanzaError};
-use throng_core::Node;
 use throng_core::feature_notice::NoticeCtx;
 use throng_core::hooks::{AvailableCtx, Flow, Phase, RemovedCtx};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::provided::{CapabilitiesObserver, OwnedAccountRequests};
 use throng_core::session::{Session, flags};
+use throng_core::{Host, Node};
 use xml::Ns;
 
 use self::account_host::{AccountHost, PepAccounts};
 use self::discovery::AccountDiscovery;
+use self::interest_passes::InterestPasses;
 use crate::pubsub_shared::UserChange;
 use crate::service::PubSubService;
 
@@ -53,18 +57,26 @@ pub static FEATURE: Feature = Feature {
     disco: DISCO,
     iq: REQUESTS,
     options: options::OPTIONS,
-    // In a cluster, answers of the node that owns the nodes of an account do not always arrive.
-    default_on: false,
     build,
     ..Feature::EMPTY
 };
 
-const SPECS: &[Spec] = &[Spec {
-    name: "XEP-0163",
-    title: "Personal Eventing Protocol",
-    version: "1.2.2",
-    not_implemented: "section 4.3.1: the address of the publishing resource",
-}];
+const SPECS: &[Spec] = &[
+    Spec {
+        name: "XEP-0163",
+        title: "Personal Eventing Protocol",
+        version: "1.2.2",
+        not_implemented: "section 4.3.1: the address of the publishing resource",
+    },
+    Spec {
+        name: "XEP-0398",
+        title: "User Avatar to vCard-Based Avatars Conversion",
+        version: "1.0.0",
+        not_implemented: "",
+    },
+    Spec { name: "XEP-0402", title: "PEP Native Bookmarks", version: "1.2.0", not_implemented: "" },
+    Spec { name: "XEP-0411", title: "Bookmarks Conversion", version: "1.1.0", not_implemented: "" },
+];
 
 /// Section 6.1, and those of XEP-0060.
 const DISCO: &[DiscoFeature] = &[
@@ -103,6 +115,7 @@ const DISCO: &[DiscoFeature] = &[
     DiscoFeature::Account("http://jabber.org/protocol/pubsub#retrieve-subscriptions"),
     DiscoFeature::Account("http://jabber.org/protocol/pubsub#rsm"),
     DiscoFeature::Account("http://jabber.org/protocol/pubsub#subscribe"),
+    DiscoFeature::Account("urn:xmpp:bookmarks:1#compat-pep"),
 ];
 
 const REQUESTS: &[IqKey] = &[
@@ -120,6 +133,14 @@ const REQUESTS: &[IqKey] = &[
 pub(crate) struct PersonalEventing {
     pub(crate) service: PubSubService,
     pub(crate) accounts: Arc<PepAccounts>,
+    passes: Arc<InterestPasses>,
+}
+
+/// Personal eventing of a host, which is told of accounts of other domains that are removed.
+struct PepOfHost(Arc<PersonalEventing>);
+
+impl Provided for PepOfHost {
+    const NAME: &'static str = "personal eventing";
 }
 
 fn build(builder: &mut FeatureBuilder<'_>) {
@@ -128,13 +149,25 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     let pep = builder.shared_state(|| {
         let accounts = Arc::new(PepAccounts::default());
         let host = AccountHost { domain, accounts: accounts.clone() };
-        PersonalEventing { service: PubSubService::new(Box::new(host), first), accounts }
+        PersonalEventing {
+            service: PubSubService::new(Box::new(host), first),
+            accounts,
+            passes: Arc::default(),
+        }
     });
     pep.service.shared.set_options(options);
     for key in REQUESTS {
         let pep = pep.clone();
         builder.iq(*key, move |request: &mut IqRequest<'_>| pep.handle_request(request, key.set));
     }
+    if builder.provided::<SharedVCardPhotos>().is_some() {
+        builder.account_disco_feature("urn:xmpp:pep-vcard-conversion:0");
+    }
+    if builder.provided::<SharedPrivateXml>().is_some() {
+        builder.account_disco_feature("urn:xmpp:bookmarks-conversion:0");
+        builder.account_disco_feature("urn:xmpp:bookmarks:1#compat");
+    }
+    builder.provide(AccountDataObserver(pep.clone()));
     builder.account_disco_identity(DiscoIdentity { category: "pubsub", kind: "pep", name: "" });
     builder.provide(SharedAccountNodes(Arc::new(AccountDiscovery(pep.clone()))));
     builder.provide(OwnedAccountRequests(is_owned_request));
@@ -149,32 +182,34 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         of_available.interest_changed(ctx.node, ctx.session, &|_| true);
         Flow::Next
     });
-    let of_removed = pep.clone();
-    builder.removed(Phase::Archive, move |ctx: &mut RemovedCtx<'_>| {
-        let user = ctx.jid.bare().to_jid();
-        let service = &of_removed.service;
-        service.user_changed(notice::REMOVED, ctx.node, ctx.host, (user.clone(), user), UserChange::Removed);
-        Flow::Next
-    });
+    builder.provide(PepOfHost(pep.clone()));
+    builder.removed(Phase::Archive, account_removed);
     let of_notices = pep.clone();
     builder.notice(notice::REMOVED, move |ctx: &NoticeCtx<'_>| of_notices.service.handle_notice(ctx));
     builder.notice(notice::EVENT, notifications::receive);
     builder.notice(notice::INTEREST, move |ctx: &NoticeCtx<'_>| pep.receive_interest(ctx));
 }
 
-/// The list of commands or one of them: no node of PubSub.
-fn is_command(node: &str) -> bool {
-    node.starts_with(Ns::Commands.as_str()) || node.starts_with("http://jabber.org/protocol/admin#")
+/// Removes the nodes of an account, and what it has at nodes of other accounts, which may be of other domains.
+fn account_removed(ctx: &mut RemovedCtx<'_>) -> Flow {
+    let user = ctx.jid.bare().to_jid();
+    for host in ctx.node.hosts() {
+        let Some(PepOfHost(pep)) = host.extensions.get() else { continue };
+        let service = if host.domain() == user.domain() { user.clone() } else { host.jid.clone() };
+        let of_user = (service, user.clone());
+        pep.service.user_changed(notice::REMOVED, ctx.node, &host, of_user, UserChange::Removed);
+    }
+    Flow::Next
 }
 
 /// Requests that the owner of the nodes answers.
-fn is_owned_request(head: &Head, bytes: &[u8]) -> bool {
+fn is_owned_request(host: &Host, head: &Head, bytes: &[u8]) -> bool {
     let Some(first) = head.first_child else { return false };
     match first.ns {
         Some(Ns::Pubsub | Ns::PubsubOwner) => true,
-        // Without a node it is about the account itself, which any node knows; commands (XEP-0050) are those of the session.
+        // Without a node it is about the account itself, and commands (XEP-0050) are those of the session: any node knows both.
         Some(Ns::DiscoInfo | Ns::DiscoItems) => {
-            discovery::queried_node(bytes).is_some_and(|node| !is_command(&node))
+            discovery::queried_node(bytes).is_some_and(|node| !HostDisco::has_account_node(host, &node))
         }
         _ => false,
     }

@@ -1,5 +1,6 @@
 //! Tests from the examples of XEP-0060, on nodes without sockets.
 
+mod abuse;
 mod access;
 mod commands;
 mod discovery;

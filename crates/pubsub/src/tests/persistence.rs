@@ -121,3 +121,29 @@ fn a_removed_account_leaves_neither_subscriptions_nor_affiliations() {
     publish(&hamlet, "2");
     assert!(again.recv().is_empty());
 }
+
+#[test]
+fn a_removed_account_of_another_domain_leaves_nothing_either() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[]);
+    denmark.engine.create_user("fortinbras@example.net");
+    let connect = |resource| {
+        let client = denmark.engine.connect("fortinbras@example.net", resource);
+        make_available(&denmark.engine, &client);
+        client
+    };
+    let fortinbras = connect("norway");
+    subscribe(&fortinbras);
+    let jid = jid::Jid::parse("fortinbras@example.net").unwrap();
+    let affiliate = format!(
+        "<affiliations node='{NODE}'><affiliation jid='{jid}' affiliation='publisher'/></affiliations>"
+    );
+    assert!(owner_set(&hamlet, &affiliate).contains("type='result'"));
+    assert!(publish(&fortinbras, "0").contains("type='result'"));
+    let host = denmark.engine.node.host("example.net").unwrap();
+    denmark.engine.node.account_removed(&host, jid.as_ref(), Vec::new());
+    denmark.engine.run_tasks();
+    let again = connect("poland");
+    assert!(!get(&again, "<subscriptions/>").contains("<subscription "));
+    assert_error(&publish(&again, "1"), "auth", "forbidden", "");
+}

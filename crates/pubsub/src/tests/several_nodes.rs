@@ -194,3 +194,27 @@ fn after_the_loss_of_a_node_another_one_has_its_nodes() {
         assert_eq!(kept.matches("<item ").count(), 3, "{kept}");
     }
 }
+
+#[test]
+fn anonymous_users_neither_create_nodes_nor_subscribe_wherever_the_owner_is() {
+    for count in 1..=3 {
+        let cluster = Cluster::new(count);
+        let hamlet = cluster.connect(0, "hamlet");
+        for number in 0..NODES {
+            cluster.create(&hamlet, number);
+        }
+        for at in 0..count {
+            let ghost = cluster.nodes.node(at).connect_anonymous("ghost", "battlements");
+            cluster.nodes.settle();
+            for number in 0..NODES {
+                let content = format!("<subscribe node='{}' jid='{}'/>", name(number), ghost.bare());
+                let refused = cluster.set(&ghost, &content);
+                assert!(refused.contains("<forbidden "), "{count}, {at}: {refused}");
+                let refused = cluster.set(&ghost, &format!("<create node='ghostly{number}'/>"));
+                assert!(refused.contains("<forbidden "), "{count}, {at}: {refused}");
+            }
+            ghost.close();
+            cluster.nodes.settle();
+        }
+    }
+}

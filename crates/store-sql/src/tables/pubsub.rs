@@ -2,12 +2,12 @@
 //!
 //! Long because each change of a node has a statement, and the reads of one entity over all nodes have several.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jid::{Jid, JidRef};
 use store::pubsub::{
     EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubItemHead,
-    PubSubNodeRecord, SpecialSubscription, StoredPubSubNode,
+    PubSubNodeOfService, PubSubNodeRecord, SpecialSubscription, StoredPubSubNode, items_that_fit,
 };
 use store::{AddressId, PubSub, StoreError, StoreErrorKind, StoreFuture, SubscriptionSide};
 
@@ -28,6 +28,7 @@ pub(crate) struct PubSubStatements {
     special: String,
     heads: String,
     items: SizedStatement,
+    item_sizes: SizedStatement,
     insert: String,
     update: String,
     remove: [String; 4],
@@ -42,12 +43,15 @@ pub(crate) struct PubSubStatements {
     remove_items: SizedStatement,
     list: String,
     list_all: String,
+    records: String,
     of_services: SizedStatement,
     count: String,
     count_created: String,
     affiliations_of: String,
+    affiliated_nodes: String,
     names: SizedStatement,
     special_nodes: String,
+    all_special_nodes: String,
     special_of: String,
     count_special: String,
 }
@@ -81,6 +85,12 @@ impl TableStatements for PubSubStatements {
                     placeholders(n)
                 ))
             }),
+            item_sizes: SizedStatement::new(|n| {
+                d.sql(&format!(
+                    "SELECT seq, octet_length(payload) FROM pubsub_item WHERE node = ? AND seq IN ({})",
+                    placeholders(n)
+                ))
+            }),
             insert: d.insert_new(
                 "pubsub_node",
                 &["service", "name", "creator", "created", "listed", "title", "config"],
@@ -111,6 +121,10 @@ impl TableStatements for PubSubStatements {
             ),
             list_all: d
                 .sql("SELECT name, title FROM pubsub_node WHERE service = ? AND node > ? ORDER BY node LIMIT ?"),
+            records: d.sql(
+                "SELECT n.name, c.jid, n.created, n.listed, n.title, n.config FROM pubsub_node n \
+                 JOIN address c ON c.id = n.creator WHERE n.service = ? AND n.node > ? ORDER BY n.node LIMIT ?",
+            ),
             of_services: SizedStatement::new(|n| {
                 d.sql(&format!(
                     "SELECT n.service, s.jid, n.name FROM pubsub_node n JOIN address s ON s.id = n.service \
@@ -128,6 +142,9 @@ impl TableStatements for PubSubStatements {
                 "SELECT n.name, f.affiliation FROM pubsub_affiliation f JOIN pubsub_node n ON n.node = f.node \
                  WHERE f.entity = ? AND f.node > ? AND n.service = ? ORDER BY f.node LIMIT ?",
             ),
+            affiliated_nodes: d.sql(
+                "SELECT node FROM pubsub_affiliation WHERE entity = ? AND node > ? ORDER BY node LIMIT ?",
+            ),
             // With the service as a condition, SQLite would read all its nodes from an index that has both columns.
             names: SizedStatement::new(|n| {
                 d.sql(&format!(
@@ -138,6 +155,9 @@ impl TableStatements for PubSubStatements {
             special_nodes: d.sql(
                 "SELECT DISTINCT s.node, n.name FROM pubsub_special s JOIN pubsub_node n ON n.node = s.node \
                  WHERE s.entity = ? AND s.node > ? AND n.service = ? ORDER BY s.node LIMIT ?",
+            ),
+            all_special_nodes: d.sql(
+                "SELECT DISTINCT node FROM pubsub_special WHERE entity = ? AND node > ? ORDER BY node LIMIT ?",
             ),
             special_of: d.sql(
                 "SELECT node, jid, subid, state FROM pubsub_special \
@@ -159,20 +179,24 @@ impl TableStatements for PubSubStatements {
             &self.special,
             &self.heads,
             self.items.at_least(2).1,
+            self.item_sizes.at_least(2).1,
             &self.update,
             &self.unaffiliate,
             &self.remove_special,
             self.remove_items.at_least(2).1,
             &self.list,
             &self.list_all,
+            &self.records,
             self.of_services.at_least(2).1,
             &self.count,
             &self.count_created,
             &self.affiliations_of,
+            &self.affiliated_nodes,
             self.names.at_least(2).1,
             &self.first_removed,
             &self.forget_removed,
             &self.special_nodes,
+            &self.all_special_nodes,
             &self.special_of,
             &self.count_special,
         ];
@@ -255,18 +279,23 @@ fn head(row: &SqlRow) -> Result<PubSubItemHead, StoreError> {
     })
 }
 
-async fn load(conn: &mut DbConnection, node: &NodeName) -> Result<Option<StoredPubSubNode>, StoreError> {
-    let context = conn.context.clone();
-    let sql = &context.sql.pubsub;
-    let args = [Arg::Text(&node.service), Arg::Bytes(node.name.as_bytes())];
-    let Some(row) = conn.fetch_optional(&sql.load, &args).await? else { return Ok(None) };
-    let record = PubSubNodeRecord {
+/// The record in the columns from the second on.
+fn record(row: &SqlRow) -> Result<PubSubNodeRecord, StoreError> {
+    Ok(PubSubNodeRecord {
         creator: address(row.text(1)?)?,
         created: row.number(2)?,
         is_listed: row.number(3)? != 0,
         title: row.text(4)?.to_owned(),
         config: row.bytes(5)?.to_vec(),
-    };
+    })
+}
+
+async fn load(conn: &mut DbConnection, node: &NodeName) -> Result<Option<StoredPubSubNode>, StoreError> {
+    let context = conn.context.clone();
+    let sql = &context.sql.pubsub;
+    let args = [Arg::Text(&node.service), Arg::Bytes(node.name.as_bytes())];
+    let Some(row) = conn.fetch_optional(&sql.load, &args).await? else { return Ok(None) };
+    let record = record(&row)?;
     let key = [Arg::number(row.number(0)?)];
     let rows = conn.fetch_all(&sql.affiliations, &key).await?;
     let affiliation = |row: &SqlRow| Ok((address(row.text(0)?)?, small(row.number(1)?)?));
@@ -553,6 +582,29 @@ async fn items(
     Ok(found.into_values().collect())
 }
 
+/// Their sizes decide which payloads are read.
+async fn items_within(
+    conn: &mut DbConnection,
+    node: &NodeName,
+    seqs: &[u64],
+    bytes: u64,
+    from_end: bool,
+) -> Result<Vec<PubSubItem>, StoreError> {
+    let Some(number) = find(conn, node).await? else { return Ok(Vec::new()) };
+    let context = conn.context.clone();
+    let args: Vec<Arg<'_>> = seqs.iter().copied().map(Arg::number).collect();
+    let mut sizes = BTreeMap::new();
+    for part in args.chunks(SizedStatement::MAX) {
+        let (size, text) = context.sql.pubsub.item_sizes.at_least(part.len());
+        for row in &conn.fetch_all(text, &with_node(Arg::number(number), part, size)).await? {
+            sizes.insert(row.number(0)?, row.number(1)?);
+        }
+    }
+    let (seqs, sizes): (Vec<u64>, Vec<u64>) = sizes.into_iter().unzip();
+    let wanted = seqs.get(items_that_fit(&sizes, bytes, from_end)).unwrap_or_default();
+    items(conn, node, wanted).await
+}
+
 /// A page of a list of nodes: service, the node before it, and the size.
 type ListArgs = (Box<str>, Option<Jid>, u32);
 
@@ -570,6 +622,22 @@ async fn list(
     let node = |row: &SqlRow| {
         let jid = node_address(service, row.bytes(0)?)?;
         Ok(ListedPubSubNode { jid, title: row.text(1)?.to_owned() })
+    };
+    rows.iter().map(node).collect()
+}
+
+async fn records(
+    conn: &mut DbConnection,
+    (service, after, limit): &ListArgs,
+) -> Result<Vec<PubSubNodeOfService>, StoreError> {
+    let context = conn.context.clone();
+    let Some(number) = id_of(conn, service).await? else { return Ok(Vec::new()) };
+    let Some(after) = position(conn, number, after.as_ref()).await? else { return Ok(Vec::new()) };
+    let args = [Arg::number(number), Arg::number(after), Arg::number((*limit).into())];
+    let rows = conn.fetch_all(&context.sql.pubsub.records, &args).await?;
+    let node = |row: &SqlRow| {
+        let jid = node_address(service, row.bytes(0)?)?;
+        Ok(PubSubNodeOfService { jid, record: record(row)? })
     };
     rows.iter().map(node).collect()
 }
@@ -600,6 +668,46 @@ async fn affiliations_of(conn: &mut DbConnection, page: &EntityArgs) -> Result<V
     let args = [Arg::number(entity), Arg::number(after), Arg::number(service), Arg::number(page.3.into())];
     let rows = conn.fetch_all(&context.sql.pubsub.affiliations_of, &args).await?;
     rows.iter().map(|row| Ok((node_address(&page.1, row.bytes(0)?)?, small(row.number(1)?)?))).collect()
+}
+
+async fn nodes_of_entity(
+    conn: &mut DbConnection,
+    entity: &str,
+    mut after: u32,
+    limit: u32,
+) -> Result<Vec<(u32, Jid)>, StoreError> {
+    let context = conn.context.clone();
+    let sql = &context.sql.pubsub;
+    let Some(entity) = id_of(conn, entity).await? else { return Ok(Vec::new()) };
+    let subscriber = entity_number(entity)?;
+    loop {
+        let mut numbers: BTreeSet<u32> =
+            subscription_sets::nodes(conn, subscriber, after, limit).await?.into_iter().collect();
+        let args = [Arg::number(entity), Arg::number(after.into()), Arg::number(limit.into())];
+        for statement in [&sql.affiliated_nodes, &sql.all_special_nodes] {
+            for row in &conn.fetch_all(statement, &args).await? {
+                numbers.insert(node_number(row.number(0)?)?);
+            }
+        }
+        let numbers: Vec<u32> = numbers.into_iter().take(limit as usize).collect();
+        let Some(last) = numbers.last() else { return Ok(Vec::new()) };
+        after = *last;
+        let mut found = resolve(conn, &numbers).await?;
+        found.sort_unstable();
+        // Removed nodes can be in the set, too.
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+}
+
+/// The addresses of nodes.
+async fn resolve(conn: &mut DbConnection, numbers: &[u32]) -> Result<Vec<(u32, Jid)>, StoreError> {
+    let context = conn.context.clone();
+    let args: Vec<Arg<'_>> = numbers.iter().map(|number| Arg::number((*number).into())).collect();
+    let rows = conn.fetch_in(&context.sql.pubsub.resolve, &args).await?;
+    let node = |row: &SqlRow| Ok((node_number(row.number(0)?)?, node_address(row.text(1)?, row.bytes(2)?)?));
+    rows.iter().map(node).collect()
 }
 
 async fn subscriptions_of(
@@ -711,6 +819,18 @@ impl PubSub for SqlStores {
         self.read((NodeName::new(node), seqs), |conn, (node, seqs)| Box::pin(items(conn, node, seqs)))
     }
 
+    fn items_within(
+        &self,
+        node: JidRef<'_>,
+        seqs: Vec<u64>,
+        bytes: u64,
+        from_end: bool,
+    ) -> StoreFuture<'_, Vec<PubSubItem>> {
+        self.read((NodeName::new(node), seqs, bytes, from_end), |conn, (node, seqs, bytes, from_end)| {
+            Box::pin(items_within(conn, node, seqs, *bytes, *from_end))
+        })
+    }
+
     fn number(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<u32>> {
         self.read(NodeName::new(node), |conn, node| {
             Box::pin(async move { find(conn, node).await?.map(node_number).transpose() })
@@ -718,17 +838,7 @@ impl PubSub for SqlStores {
     }
 
     fn resolve(&self, numbers: Vec<u32>) -> StoreFuture<'_, Vec<(u32, Jid)>> {
-        self.read(numbers, |conn, numbers| {
-            Box::pin(async move {
-                let context = conn.context.clone();
-                let args: Vec<Arg<'_>> = numbers.iter().map(|number| Arg::number((*number).into())).collect();
-                let rows = conn.fetch_in(&context.sql.pubsub.resolve, &args).await?;
-                let node = |row: &SqlRow| {
-                    Ok((node_number(row.number(0)?)?, node_address(row.text(1)?, row.bytes(2)?)?))
-                };
-                rows.iter().map(node).collect()
-            })
-        })
+        self.read(numbers, |conn, numbers| Box::pin(resolve(conn, numbers)))
     }
 
     fn of_services(&self, services: Vec<AddressId>) -> StoreFuture<'_, Vec<(AddressId, Jid)>> {
@@ -766,6 +876,15 @@ impl PubSub for SqlStores {
         self.read((bare(service), after, limit), |conn, page| Box::pin(list(conn, page, true)))
     }
 
+    fn records(
+        &self,
+        service: JidRef<'_>,
+        after: Option<Jid>,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<PubSubNodeOfService>> {
+        self.read((bare(service), after, limit), |conn, page| Box::pin(records(conn, page)))
+    }
+
     fn count(&self, service: JidRef<'_>) -> StoreFuture<'_, u64> {
         self.read(bare(service), |conn, service| {
             Box::pin(async move {
@@ -793,6 +912,17 @@ impl PubSub for SqlStores {
     ) -> StoreFuture<'_, Vec<(Jid, u8)>> {
         self.read((bare(entity), bare(service), after, limit), |conn, page| {
             Box::pin(affiliations_of(conn, page))
+        })
+    }
+
+    fn nodes_of_entity(
+        &self,
+        entity: JidRef<'_>,
+        after: u32,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<(u32, Jid)>> {
+        self.read((bare(entity), after, limit), |conn, (entity, after, limit)| {
+            Box::pin(nodes_of_entity(conn, entity, *after, *limit))
         })
     }
 

@@ -11,9 +11,12 @@ cases! {
     a_node_is_put_replaced_and_removed,
     changes_of_a_missing_node_have_no_effect,
     items_are_kept_in_the_order_of_publication,
+    items_are_read_up_to_a_number_of_bytes,
+    records_of_a_service_are_listed_in_pages,
     affiliations_are_read_by_node_and_by_entity,
     plain_subscriptions_are_read_by_node_in_pages,
     subscriptions_of_an_entity_are_read_over_all_nodes,
+    everything_that_an_entity_has_is_read_over_all_services,
     subscriptions_of_a_node_are_those_of_its_number,
     a_node_of_many_subscribers_is_removed,
     listed_nodes_of_a_service_are_listed_in_pages,
@@ -136,6 +139,50 @@ async fn items_are_kept_in_the_order_of_publication(f: Fixture) {
     apply(&f.stores, MUSINGS, vec![PubSubChange::RemoveItems, put(50, "z")]).await;
     assert_eq!(ids(&f.stores, MUSINGS).await, "z");
     assert_eq!(ids(&f.stores, "pubsub.example.org/other").await, "");
+}
+
+async fn items_are_read_up_to_a_number_of_bytes(f: Fixture) {
+    create(&f.stores, &["princely musings"]).await;
+    let sizes = [10_usize, 20, 30, 40];
+    let put = sizes
+        .iter()
+        .zip(1..)
+        .map(|(size, seq)| PubSubChange::PutItem(item(seq, &seq.to_string(), "x".repeat(*size).as_bytes())));
+    apply(&f.stores, MUSINGS, put.collect()).await;
+    for (bytes, from_end, want) in [
+        (0, false, &[1][..]),
+        (30, false, &[1, 2]),
+        (59, false, &[1, 2]),
+        (100, false, &[1, 2, 3, 4]),
+        (0, true, &[4]),
+        (69, true, &[4]),
+        (70, true, &[3, 4]),
+        (u64::MAX, true, &[1, 2, 3, 4]),
+    ] {
+        let node = jid(MUSINGS);
+        let found = f.stores.pubsub.items_within(node.as_ref(), vec![4, 9, 2, 1, 3], bytes, from_end).await;
+        let found: Vec<u64> = found.unwrap().iter().map(|item| item.head.seq).collect();
+        assert_eq!(found, want, "{bytes}, {from_end}");
+    }
+    let nowhere = jid("pubsub.example.org/nowhere");
+    assert!(f.stores.pubsub.items_within(nowhere.as_ref(), vec![1], 9, false).await.unwrap().is_empty());
+    assert!(f.stores.pubsub.items_within(jid(MUSINGS).as_ref(), vec![], 9, true).await.unwrap().is_empty());
+}
+
+async fn records_of_a_service_are_listed_in_pages(f: Fixture) {
+    create(&f.stores, &["a", "b", "c"]).await;
+    apply(&f.stores, "pubsub.example.org/b", vec![PubSubChange::Put(record("hidden", false))]).await;
+    let (service, after) = (jid("pubsub.example.org"), jid("pubsub.example.org/a"));
+    let all = f.stores.pubsub.records(service.as_ref(), None, 9).await.unwrap();
+    assert_eq!(
+        all.iter().map(|one| one.jid.as_str()).collect::<Vec<_>>(),
+        ["pubsub.example.org/a", "pubsub.example.org/b", "pubsub.example.org/c"]
+    );
+    let page = f.stores.pubsub.records(service.as_ref(), Some(after), 1).await.unwrap();
+    assert_eq!((page.len(), &page[0].record), (1, &record("hidden", false)));
+    let nowhere = jid("pubsub.example.org/nowhere");
+    assert!(f.stores.pubsub.records(service.as_ref(), Some(nowhere), 9).await.unwrap().is_empty());
+    assert!(f.stores.pubsub.records(jid("juliet@example.org").as_ref(), None, 9).await.unwrap().is_empty());
 }
 
 async fn affiliations_are_read_by_node_and_by_entity(f: Fixture) {
@@ -266,6 +313,50 @@ async fn subscriptions_of_an_entity_are_read_over_all_nodes(f: Fixture) {
     }
     assert!(of(None, 9).await.is_empty());
     assert_eq!(f.stores.pubsub.count_subscriptions(user.as_ref(), 9).await.unwrap(), 0);
+}
+
+async fn everything_that_an_entity_has_is_read_over_all_services(f: Fixture) {
+    let put = || vec![PubSubChange::Put(record("", true))];
+    let ann = || jid("ann@example.org");
+    let nodes = [
+        ("pubsub.example.org/affiliated", vec![PubSubChange::Affiliate(ann(), Some(2))]),
+        ("bob@example.org/subscribed", vec![PubSubChange::Subscribe(ann())]),
+        ("pubsub.example.net/special", vec![PubSubChange::PutSpecial(special("ann@example.org/x", "1"))]),
+        ("pubsub.example.net/of another", vec![PubSubChange::Subscribe(jid("bob@example.org"))]),
+        ("bob@example.org/removed", vec![PubSubChange::Subscribe(ann()), PubSubChange::Remove]),
+        (
+            "eve@example.org/all",
+            vec![
+                PubSubChange::Affiliate(ann(), Some(1)),
+                PubSubChange::Subscribe(ann()),
+                PubSubChange::PutSpecial(special("ann@example.org", "1")),
+                PubSubChange::PutSpecial(special("ann@example.org", "2")),
+            ],
+        ),
+    ];
+    for (node, changes) in &nodes {
+        apply(&f.stores, node, put()).await;
+        apply(&f.stores, node, changes.clone()).await;
+    }
+    let of = |user: &str, after, limit| {
+        let (stores, user) = (f.stores.clone(), jid(user));
+        async move { stores.pubsub.nodes_of_entity(user.as_ref(), after, limit).await.unwrap() }
+    };
+    for limit in [1, 2, 3, 9] {
+        let (mut all, mut after) = (Vec::new(), 0);
+        loop {
+            let page = of("ann@example.org/y", after, limit).await;
+            assert!(page.len() <= limit as usize);
+            let Some((last, _)) = page.last() else { break };
+            after = *last;
+            all.extend(page);
+        }
+        assert!(all.is_sorted_by_key(|(number, _)| *number), "{limit}: {all:?}");
+        let all: Vec<_> = all.into_iter().map(|(_, node)| node).collect();
+        let want = [0, 1, 2, 5].map(|number: usize| jid(nodes[number].0));
+        assert_eq!(all, want, "{limit}");
+    }
+    assert!(of("carol@example.org", 0, 9).await.is_empty());
 }
 
 async fn subscriptions_of_a_node_are_those_of_its_number(f: Fixture) {

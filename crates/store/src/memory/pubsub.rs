@@ -6,8 +6,8 @@ use jid::{Jid, JidRef};
 
 use super::{MemoryStore, ready};
 use crate::pubsub::{
-    EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubNodeRecord,
-    SpecialSubscription, StoredPubSubNode,
+    EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubNodeOfService,
+    PubSubNodeRecord, SpecialSubscription, StoredPubSubNode, items_that_fit,
 };
 use crate::{AddressId, PubSub, StoreFuture, SubscriptionSide};
 
@@ -178,6 +178,22 @@ impl PubSub for MemoryStore {
         ready(Ok(items))
     }
 
+    fn items_within(
+        &self,
+        node: JidRef<'_>,
+        seqs: Vec<u64>,
+        bytes: u64,
+        from_end: bool,
+    ) -> StoreFuture<'_, Vec<PubSubItem>> {
+        let all = self.items(node, seqs);
+        Box::pin(async move {
+            let mut all = all.await?;
+            let sizes: Vec<u64> = all.iter().map(|item| item.payload.len() as u64).collect();
+            let range = items_that_fit(&sizes, bytes, from_end);
+            Ok(all.drain(range).collect())
+        })
+    }
+
     fn of_services(&self, services: Vec<AddressId>) -> StoreFuture<'_, Vec<(AddressId, Jid)>> {
         let state = self.state.lock();
         let wanted: BTreeSet<AddressId> = services.into_iter().collect();
@@ -219,6 +235,17 @@ impl PubSub for MemoryStore {
         ready(Ok(self.pubsub_page(service, after, limit, |jid, entry| Some(listed(jid, entry)))))
     }
 
+    fn records(
+        &self,
+        service: JidRef<'_>,
+        after: Option<Jid>,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<PubSubNodeOfService>> {
+        ready(Ok(self.pubsub_page(service, after, limit, |jid, entry| {
+            Some(PubSubNodeOfService { jid: jid.clone(), record: entry.record.clone() })
+        })))
+    }
+
     fn count(&self, service: JidRef<'_>) -> StoreFuture<'_, u64> {
         let state = self.state.lock();
         let is_listed =
@@ -243,6 +270,27 @@ impl PubSub for MemoryStore {
         ready(Ok(self.pubsub_page(service, after, limit, |jid, entry| {
             entry.affiliations.get(entity.as_str()).map(|affiliation| (jid.clone(), *affiliation))
         })))
+    }
+
+    fn nodes_of_entity(
+        &self,
+        entity: JidRef<'_>,
+        after: u32,
+        limit: u32,
+    ) -> StoreFuture<'_, Vec<(u32, Jid)>> {
+        let state = self.state.lock();
+        let entity = entity.bare();
+        let id = state.find_id(entity).map_or(0, AddressId::get);
+        let has = |entry: &PubSubEntry| {
+            entry.affiliations.contains_key(entity.as_str())
+                || entry.special_of(entity).next().is_some()
+                || state.subscriptions.contains(entry.number, id)
+        };
+        let found = state.pubsub.nodes.iter().filter(|(_, entry)| entry.number > after && has(entry));
+        let mut found: Vec<(u32, Jid)> = found.map(|(node, entry)| (entry.number, node.clone())).collect();
+        found.sort_unstable();
+        found.truncate(limit as usize);
+        ready(Ok(found))
     }
 
     fn is_subscribed(&self, node: JidRef<'_>, subscriber: JidRef<'_>) -> StoreFuture<'_, bool> {
