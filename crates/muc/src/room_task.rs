@@ -119,6 +119,7 @@ impl RoomTask {
             new_id: &new_id,
             occupant_key: shared.occupant_key(&node),
             is_service_admin: sender.is_some_and(|sender| node.is_admin(sender.bare())),
+            invitations: &shared.invitations,
             undelivered: &undelivered,
             delivered: None,
             effects: Effects::default(),
@@ -224,6 +225,9 @@ impl SerialState for RoomTask {
             && self.unsaved.is_empty()
             && self.room.as_ref().is_none_or(|room| room.occupant_count() == 0);
         if is_idle {
+            if let Some(room) = &self.room {
+                self.shared.invitations.keep(&self.jid, room.pending_invitations().clone());
+            }
             // A persistent room stays in the store only.
             self.shared.directory.remove(&self.jid);
         }

@@ -140,6 +140,9 @@ impl Room {
         let Some(occupant) = self.occupants.remove(nick) else { return };
         self.announce(ctx, &occupant, change);
         self.relayed.remove_session_of(&occupant);
+        if occupant.is_announced {
+            self.announce_next(ctx);
+        }
     }
 
     /// Sends the presence of an occupant to the others, then to the occupant. One that was removed is not among the others.
@@ -189,6 +192,19 @@ impl Room {
         sees: bool,
         is_own: bool,
     ) -> Option<SharedStanza> {
+        let content = if change.is_unavailable { change.content } else { occupant.presence() };
+        // Whatever its content is, an occupant is never invisible.
+        self.presence_with(occupant, change, (sees, is_own), content)
+            .or_else(|| self.presence_with(occupant, change, (sees, is_own), &[]))
+    }
+
+    fn presence_with(
+        &self,
+        occupant: &Occupant,
+        change: &OccupantChange<'_>,
+        (sees, is_own): (bool, bool),
+        content: &[u8],
+    ) -> Option<SharedStanza> {
         SharedStanza::build(|w| {
             w.start("presence").attr("from", occupant.jid.as_str());
             if is_own {
@@ -196,10 +212,11 @@ impl Room {
             }
             // Section 13.
             if change.is_unavailable {
-                w.attr("type", "unavailable").attr_opt("xml:lang", change.lang).raw(change.content);
+                w.attr("type", "unavailable").attr_opt("xml:lang", change.lang);
             } else {
-                w.attr_opt("xml:lang", occupant.lang()).raw(occupant.presence());
+                w.attr_opt("xml:lang", occupant.lang());
             }
+            w.raw(content);
             write_occupant_id(w, &occupant.occupant_id);
             if !change.is_unavailable {
                 self.hats.write(w, occupant.user());
@@ -219,7 +236,7 @@ impl Room {
         // A nickname is changed by an unavailable presence, but the occupant stays.
         let leaves = change.is_unavailable && change.new_nick.is_none();
         let role = if leaves { RoomRole::None } else { occupant.role };
-        w.start("item").attr("affiliation", self.affiliations.of(occupant.user()).as_str());
+        w.start("item").attr("affiliation", self.affiliation_of(occupant).as_str());
         if sees && let Some(session) = occupant.sessions.last() {
             w.attr("jid", session.jid.as_str());
         }
@@ -253,17 +270,34 @@ fn presence_lang(presence: &SharedStanza) -> Option<Box<str>> {
     (lang.len() <= MAX_LANG_BYTES).then(|| lang.into())
 }
 
-/// The children of a presence that are passed on; none if they are too long.
+/// The children of a presence that are passed on, which need no declarations of it; none if they are too long.
 pub(super) fn presence_content(presence: xml::TreeNode<'_>, max_bytes: usize) -> Box<[u8]> {
     let mut content = Vec::new();
+    // Prefixes that the start tag declares are not known to the other presence.
+    let has_prefixes =
+        presence.start_tag().is_none_or(|tag| tag.declarations().any(|one| one.prefix.is_some()));
     for child in presence.child_elements() {
         // These are written by rooms, and an error is no content.
         let is_of_room = matches!(
             child.ns(),
-            Some(Ns::Muc | Ns::MucUser | Ns::OccupantId | Ns::Hats | Ns::StanzaId | Ns::Delay)
+            Some(
+                Ns::Muc
+                    | Ns::MucUser
+                    | Ns::OccupantId
+                    | Ns::Hats
+                    | Ns::StanzaId
+                    | Ns::Delay
+                    | Ns::DelayLegacy
+            )
         );
         if !is_of_room && child.name() != "priority" {
-            content.extend_from_slice(child.raw());
+            match has_prefixes {
+                false => content.extend_from_slice(child.raw()),
+                true => match child.to_standalone(&xml::Limits::DEFAULT) {
+                    Ok(alone) => content.extend_from_slice(&alone),
+                    Err(_) => return Box::default(),
+                },
+            }
         }
         if content.len() > max_bytes {
             return Box::default();
