@@ -134,6 +134,9 @@ impl RoomTask {
         let may_wait = matches!(input, RoomInput::Stanza { .. });
         self.batch.has_messages |= matches!(&input, RoomInput::Stanza { stanza, .. } if matches!(stanza.kind(), StanzaKind::Message(_)));
         let mut reply = self.handle_input(&mut ctx, &node, input);
+        if let Some(room) = &mut self.room {
+            room.announce_next(&mut ctx);
+        }
         let mut effects = std::mem::take(&mut ctx.effects);
         let has_message = self.room.as_ref().is_some_and(Room::has_unsaved);
         let write = self.after_input();

@@ -408,17 +408,16 @@ impl Room {
         if nicks.is_empty() {
             return self.announce_absent(ctx, user, affiliation, reason);
         }
+        let code = match affiliation {
+            Affiliation::Outcast => Some(&[301]),
+            Affiliation::None if self.config.members_only => Some(&[321]),
+            _ => None,
+        };
+        if let Some(codes) = code {
+            let change = OccupantChange { is_unavailable: true, codes, ..change };
+            return self.remove_occupants(ctx, &nicks, &change);
+        }
         for nick in nicks {
-            let code = match affiliation {
-                Affiliation::Outcast => Some(&[301]),
-                Affiliation::None if self.config.members_only => Some(&[321]),
-                _ => None,
-            };
-            if let Some(codes) = code {
-                let change = OccupantChange { is_unavailable: true, codes, ..change };
-                self.remove_occupant(ctx, &nick, &change);
-                continue;
-            }
             let moderated = self.config.moderated;
             if let Some(occupant) = self.occupants.get(&nick) {
                 let default = affiliation.default_role(moderated);

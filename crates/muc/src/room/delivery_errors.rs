@@ -102,12 +102,11 @@ impl Room {
             return;
         }
         if let Some(sent) = &sent {
-            let kind = error.attr("type").and_then(|kind| ErrorType::from_name(&kind));
-            return_private_message(ctx, sent, condition, kind);
+            return_private_message(ctx, sent, condition, error.attr("type").as_deref());
         }
         let is_private = sent.is_some() || root.child("x", Ns::MucUser).is_some();
         if GONE.contains(&condition) || UNAVAILABLE.contains(&condition) && !is_private {
-            self.remove_lost_session(ctx, from);
+            self.remove_lost_sessions(ctx, std::slice::from_ref(from));
         }
     }
 }
@@ -117,8 +116,11 @@ fn return_private_message(
     ctx: &mut RoomCtx<'_>,
     sent: &SentPrivateMessage,
     condition: StanzaCondition,
-    kind: Option<ErrorType>,
+    kind: Option<&str>,
 ) {
+    const KINDS: [ErrorType; 5] =
+        [ErrorType::Auth, ErrorType::Cancel, ErrorType::Continue, ErrorType::Modify, ErrorType::Wait];
+    let kind = KINDS.into_iter().find(|one| Some(one.as_str()) == kind);
     let error = StanzaError::new(condition).kind(kind.unwrap_or_else(|| condition.default_type()));
     let stanza = SharedStanza::build(|w| {
         w.start("message").attr("from", sent.recipient_address.as_str()).attr("to", sent.sender.as_str());

@@ -216,11 +216,6 @@ impl Room {
         &self.jid
     }
 
-    /// The user who created it.
-    pub(crate) fn creator(&self) -> &Jid {
-        &self.creator
-    }
-
     /// Whether it exists.
     pub(crate) fn state(&self) -> RoomState {
         self.state
@@ -403,9 +398,7 @@ impl Room {
 
     /// Removes sessions that did not receive a stanza (section 11.1, section 18.1.2).
     pub(crate) fn sessions_lost(&mut self, ctx: &mut RoomCtx<'_>, sessions: &[Jid]) {
-        for session in sessions {
-            self.remove_lost_session(ctx, session);
-        }
+        self.remove_lost_sessions(ctx, sessions);
     }
 
     fn refuse(

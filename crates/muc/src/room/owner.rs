@@ -170,24 +170,24 @@ impl Room {
     fn remove_others_than_members(&mut self, ctx: &mut RoomCtx<'_>) {
         let others = self.occupants.iter().filter(|one| self.affiliation_of(one) < Affiliation::Member);
         let others: Vec<String> = others.map(|one| one.nick().to_owned()).collect();
-        for nick in others {
-            let change = OccupantChange { is_unavailable: true, codes: &[322], ..Default::default() };
-            self.remove_occupant(ctx, &nick, &change);
-        }
+        let change = OccupantChange { is_unavailable: true, codes: &[322], ..Default::default() };
+        self.remove_occupants(ctx, &others, &change);
     }
 
-    /// A room becomes moderated, or is not any more: voice of occupants without an affiliation.
+    /// A room becomes moderated, or is not any more: voice of occupants without an affiliation. In a large room only they and moderators
+    /// learn of it: all to all would be millions of stanzas.
     fn adapt_roles(&mut self, ctx: &mut RoomCtx<'_>) {
         let moderated = self.config.moderated;
         let unaffiliated = |one: &&super::Occupant| {
             one.role < RoomRole::Moderator && self.affiliation_of(one) == Affiliation::None
         };
-        let nicks = self.occupants.iter().filter(unaffiliated).map(|one| one.nick().to_owned());
-        for nick in nicks.collect::<Vec<_>>() {
-            let role = Affiliation::None.default_role(moderated);
-            if self.occupants.get(&nick).is_some_and(|one| one.role != role) {
-                self.change_role(ctx, &nick, role, None, None);
-            }
+        let role = Affiliation::None.default_role(moderated);
+        let changing = self.occupants.iter().filter(unaffiliated).filter(|one| one.role != role);
+        let nicks: Vec<String> = changing.map(|one| one.nick().to_owned()).collect();
+        let only_moderators = self.check_number_of_changes(nicks.len(), usize::MAX).is_err();
+        let change = OccupantChange { only_moderators, ..Default::default() };
+        for nick in nicks {
+            self.set_role(ctx, &nick, role, &change);
         }
     }
 

@@ -39,6 +39,8 @@ pub(super) struct OccupantChange<'a> {
     pub(super) id: Option<&'a str>,
     /// The only session of the occupant for which `id` and `own_codes` are.
     pub(super) newcomer: Option<&'a Jid>,
+    /// Of the others, only moderators receive it.
+    pub(super) only_moderators: bool,
 }
 
 impl Room {
@@ -113,10 +115,18 @@ impl Room {
         self.remove_session(ctx, from, &change);
     }
 
-    /// Section 11.1: a session is removed after an error.
-    pub(super) fn remove_lost_session(&mut self, ctx: &mut RoomCtx<'_>, session: &Jid) {
+    /// Section 11.1: sessions are removed after an error.
+    pub(super) fn remove_lost_sessions(&mut self, ctx: &mut RoomCtx<'_>, sessions: &[Jid]) {
         let change = OccupantChange { is_unavailable: true, codes: &[333], ..Default::default() };
-        self.remove_session(ctx, session, &change);
+        let mut nicks = Vec::new();
+        for session in sessions {
+            match self.occupants.of_session(session) {
+                Some(occupant) if occupant.sessions.len() == 1 => nicks.push(occupant.nick().to_owned()),
+                Some(_) => self.remove_session(ctx, session, &change),
+                None => {}
+            }
+        }
+        self.remove_occupants(ctx, &nicks, &change);
     }
 
     /// Removes one session. The occupant leaves with the last one.
@@ -137,17 +147,27 @@ impl Room {
 
     /// Removes an occupant with all sessions.
     pub(super) fn remove_occupant(&mut self, ctx: &mut RoomCtx<'_>, nick: &str, change: &OccupantChange<'_>) {
-        let Some(occupant) = self.occupants.remove(nick) else { return };
-        self.announce(ctx, &occupant, change);
-        self.relayed.remove_session_of(&occupant);
-        if occupant.is_announced {
-            self.announce_next(ctx);
+        self.remove_occupants(ctx, &[nick], change);
+    }
+
+    /// Removes occupants together. They do not see each other leave, so that many cost no more than those who stay.
+    pub(super) fn remove_occupants(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        nicks: &[impl AsRef<str>],
+        change: &OccupantChange<'_>,
+    ) {
+        let removed: Vec<Occupant> =
+            nicks.iter().filter_map(|nick| self.occupants.remove(nick.as_ref())).collect();
+        for occupant in &removed {
+            self.announce(ctx, occupant, change);
+            self.relayed.remove_session_of(occupant);
         }
     }
 
     /// Sends the presence of an occupant to the others, then to the occupant. One that was removed is not among the others.
     pub(super) fn announce(&self, ctx: &mut RoomCtx<'_>, occupant: &Occupant, change: &OccupantChange<'_>) {
-        let for_all = self.is_announced_to_all(occupant);
+        let for_all = self.is_announced_to_all(occupant) && !change.only_moderators;
         let others = |sees: bool| {
             let is_meant = |one: &&Occupant| one.jid != occupant.jid && self.sees_real_jids(one.role) == sees;
             match for_all {

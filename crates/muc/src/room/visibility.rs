@@ -8,6 +8,9 @@ use super::presence::OccupantChange;
 use super::{Room, RoomCtx};
 use crate::privileges::RoomRole;
 
+/// Occupants who are announced after one input.
+const MAX_ANNOUNCED_AT_ONCE: usize = 8;
+
 impl Room {
     /// Gives a role to an occupant and announces it. Those who do not receive the occupant's presence any more see it leave; an
     /// occupant who becomes a moderator receives what moderators see, and the reverse.
@@ -47,11 +50,19 @@ impl Room {
         }
     }
 
-    /// An occupant whose presence everybody received has left a large room: another one takes the place.
-    pub(super) fn announce_next(&mut self, ctx: &mut RoomCtx<'_>) {
-        if self.occupants.announced_count() >= self.announced_limit() {
-            return;
+    /// Occupants whose presence everybody received have left a large room: others take their places, few at a time.
+    pub(crate) fn announce_next(&mut self, ctx: &mut RoomCtx<'_>) {
+        for _ in 0..MAX_ANNOUNCED_AT_ONCE {
+            if self.occupants.announced_count() >= self.announced_limit()
+                || self.occupants.first_hidden().is_none()
+            {
+                return;
+            }
+            self.announce_hidden(ctx);
         }
+    }
+
+    fn announce_hidden(&mut self, ctx: &mut RoomCtx<'_>) {
         let Some(nick) = self.occupants.first_hidden().map(|one| one.nick().to_owned()) else { return };
         self.occupants.set_announced(&nick);
         let Some(occupant) = self.occupants.get(&nick).filter(|one| self.is_announced_to_all(one)) else {

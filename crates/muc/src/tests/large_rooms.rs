@@ -116,3 +116,23 @@ fn section_5_1_voice_is_retained_in_moderated_rooms() {
     leave(&hag, "thirdwitch");
     assert!(enter(&hag, "thirdwitch").concat().contains("role='visitor'"));
 }
+
+#[test]
+fn occupants_who_are_removed_together_do_not_see_each_other_leave() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let witches: Vec<NodeClient> = (0..50)
+        .map(|number| {
+            let user = format!("witch{number}");
+            play.engine.create_user(&user);
+            let witch = play.engine.connect(&user, "cauldron");
+            enter(&witch, &user);
+            witch
+        })
+        .collect();
+    admin(&crone, "set", "<item affiliation='member' jid='witch0@example.com'/>");
+    witches.iter().for_each(|witch| forget(&[witch]));
+    configure(&crone, &field("muc#roomconfig_membersonly", "1"));
+    let gone = |client: &NodeClient| client.recv().concat().matches("<status code='322'/>").count();
+    assert_eq!((gone(&witches[0]), gone(&witches[1]), gone(&witches[49])), (49, 1, 1));
+}
