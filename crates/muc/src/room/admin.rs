@@ -39,6 +39,7 @@ struct Actor {
     affiliation: Affiliation,
     role: RoomRole,
     nick: Option<String>,
+    is_service_admin: bool,
 }
 
 impl Room {
@@ -91,7 +92,7 @@ impl Room {
                         reason.as_deref(),
                     );
                     if is_new_member && self.config.members_only {
-                        self.invite_member(ctx, &user, &actor.user, reason.as_deref());
+                        self.invite_member(ctx, &user, request.from, reason.as_deref());
                     }
                 }
             }
@@ -109,6 +110,7 @@ impl Room {
             affiliation: self.affiliation(ctx, from.bare()),
             role: occupant.map(|one| one.role).or_else(of_user).unwrap_or(RoomRole::None),
             nick: occupant.map(|one| one.nick().to_owned()),
+            is_service_admin: ctx.is_service_admin,
         }
     }
 
@@ -247,6 +249,9 @@ impl Room {
         let target = self.occupants.get(nick).ok_or(StanzaCondition::ItemNotFound)?;
         let affiliation = self.affiliation_of(target);
         let not_allowed = |text| Err(StanzaError::new(StanzaCondition::NotAllowed).text(text));
+        if target.is_service_admin && !actor.is_service_admin {
+            return not_allowed("the role of an administrator of the service cannot be changed");
+        }
         // Section 8.4.
         let is_protected = affiliation.is_privileged()
             || affiliation == Affiliation::Member && affiliation >= actor.affiliation;

@@ -20,15 +20,15 @@ fn decline(client: &NodeClient) -> Vec<String> {
 fn invitations_of_a_user_to_all_rooms_have_a_limit() {
     let play = Shakespeare::with(&[("invitations_per_hour", OptionValue::Int(10))]);
     let crone = play.room("");
-    let users: Vec<String> = (0..6).map(|number| format!("u{number}@example.com")).collect();
-    let users: Vec<&str> = users.iter().map(String::as_str).collect();
-    assert!(invite(&crone, &users).is_empty());
+    let hecate = play.hecate();
+    let user = hecate.full();
+    assert!(invite(&crone, &[user; 6]).is_empty());
     let heath = "heath@conference.example.com";
     crone.request(&format!("<presence to='{heath}/firstwitch'>{MUC}</presence>"));
     let form = "<query xmlns='http://jabber.org/protocol/muc#owner'><x xmlns='jabber:x:data' type='submit'/></query>";
     request(&crone, "set", heath, form);
     let elsewhere = |count: usize| -> Vec<String> {
-        let invitations: String = (0..count).map(|n| format!("<invite to='v{n}@example.com'/>")).collect();
+        let invitations = format!("<invite to='{user}'/>").repeat(count);
         crone.request(&format!(
             "<message to='{heath}'><x xmlns='http://jabber.org/protocol/muc#user'>{invitations}</x></message>"
         ))

@@ -101,8 +101,15 @@ fn invitations_of_users_are_bounded_until_they_are_accepted() {
     let hag = play.hag();
     enter(&hag, "thirdwitch");
     forget(&[&crone]);
+    let users: Vec<NodeClient> = (0..61)
+        .map(|number| {
+            let user = format!("u{number}");
+            play.engine.create_user(&user);
+            play.engine.connect(&user, "x")
+        })
+        .collect();
     let invite = |client: &NodeClient, users: std::ops::Range<usize>| {
-        let invitations: String = users.map(|user| format!("<invite to='u{user}@example.com'/>")).collect();
+        let invitations: String = users.map(|user| format!("<invite to='u{user}@example.com/x'/>")).collect();
         client.request(&format!(
             "<message to='{ROOM}'><x xmlns='http://jabber.org/protocol/muc#user'>{invitations}</x></message>"
         ))
@@ -115,8 +122,7 @@ fn invitations_of_users_are_bounded_until_they_are_accepted() {
     assert_error(&invite(&crone, 40..60), "wait", "resource-constraint");
     play.engine.node.set_admins([jid::Jid::parse("crone1@example.com").unwrap()]);
     assert!(invite(&crone, 40..60).is_empty(), "administrators of the node are exempt");
-    play.engine.create_user("u0");
-    enter(&play.engine.connect("u0", "x"), "u0");
+    enter(&users[0], "u0");
     forget(&[&hag]);
     assert!(invite(&hag, 40..51).is_empty());
 }

@@ -358,7 +358,7 @@ fn while_nodes_are_cut_off_one_side_has_the_rooms() {
     for number in 0..ROOMS {
         assert_eq!(bodies(&cluster.say(&crone, number, "meanwhile"), number), ["meanwhile"]);
         let refused = cluster.say(&hag, number, "lost").concat();
-        assert!(refused.contains(&error("wait", "remote-server-timeout")), "{refused}");
+        assert!(refused.contains("type='wait'><remote-server-timeout "), "{refused}");
     }
     cluster.nodes.heal(0, 1);
     cluster.pass(15);
@@ -496,7 +496,7 @@ fn anonymous_users_of_other_nodes_do_not_create_rooms() {
         cluster.nodes.settle();
         for number in 0..ROOMS {
             let refused = cluster.enter(&guest, number, "guest");
-            assert!(refused.contains(&error("cancel", "not-allowed")), "room {number}: {refused}");
+            assert!(refused.contains("type='cancel'><not-allowed "), "room {number}: {refused}");
             let created = cluster.enter(&crone, number, "firstwitch");
             assert!(created.contains("<status code='201'/>"), "room {number}: {created}");
             cluster.send(&crone, &format!("<presence to='{}' type='unavailable'/>", room(number)));
