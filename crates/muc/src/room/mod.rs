@@ -55,7 +55,7 @@ use self::history::RoomHistory;
 use self::iq_relay::RelayedRequests;
 use self::occupant_id::OccupantId;
 use self::occupants::{Occupant, Occupants};
-use self::registration::PendingRequests;
+use self::registration::UnansweredRequests;
 use self::retained_roles::RetainedRoles;
 use self::slow_mode::SlowModeTimes;
 use self::subject::Subject;
@@ -159,8 +159,8 @@ pub(crate) struct Room {
     invitations: PendingInvitations,
     relayed: RelayedRequests,
     private_messages: SentPrivateMessages,
-    registrations: PendingRequests,
-    voice_requests: PendingRequests,
+    registrations: UnansweredRequests,
+    voice_requests: UnansweredRequests,
     slow_mode: SlowModeTimes,
     activity: RoomActivity,
     roles: RetainedRoles,
@@ -195,8 +195,8 @@ impl Room {
             invitations: PendingInvitations::default(),
             relayed: RelayedRequests::default(),
             private_messages: SentPrivateMessages::default(),
-            registrations: PendingRequests::default(),
-            voice_requests: PendingRequests::default(),
+            registrations: UnansweredRequests::default(),
+            voice_requests: UnansweredRequests::default(),
             slow_mode: SlowModeTimes::default(),
             activity: RoomActivity::default(),
             roles: RetainedRoles::default(),

@@ -27,9 +27,9 @@ const MAX_ABSENT_ADMINS: usize = 20;
 
 /// Users whose requests were sent to others, so that each is sent once.
 #[derive(Debug, Default)]
-pub(super) struct PendingRequests(VecDeque<(Jid, u64)>);
+pub(super) struct UnansweredRequests(VecDeque<(Jid, u64)>);
 
-impl PendingRequests {
+impl UnansweredRequests {
     /// Adds the request of a user; false if it is there already.
     ///
     /// # Errors

@@ -76,9 +76,8 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
-    use jid::Jid;
-
     use super::*;
+    use jid::Jid;
 
     #[test]
     fn users_who_need_not_wait_are_forgotten() {

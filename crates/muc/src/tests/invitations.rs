@@ -71,7 +71,7 @@ fn section_5_1_1_visitors_invite_as_well_and_nobody_invites_a_server() {
 }
 
 #[test]
-fn section_7_8_2_who_invites_a_user_who_does_not_exist_is_told() {
+fn section_7_8_2_who_invites_a_user_who_does_not_exist_gets_an_error() {
     let play = Shakespeare::new();
     let crone = play.room("");
     let received = invite(&crone, &["nobody@example.com"]);
