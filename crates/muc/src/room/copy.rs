@@ -191,7 +191,7 @@ fn put_occupant(out: &mut Vec<u8>, occupant: &Occupant) {
     let role = RoomRole::ALL.iter().position(|role| *role == occupant.role).unwrap_or_default();
     content.push(u8::try_from(role).unwrap_or_default());
     let flags = u8::from(occupant.is_announced) * ANNOUNCED;
-    content.push(flags | u8::from(occupant.is_service_admin) * SERVICE_ADMIN);
+    content.push(flags | (u8::from(occupant.is_service_admin) * SERVICE_ADMIN));
     for session in &occupant.sessions {
         put_field(&mut content, session.jid.as_str().as_bytes());
         put_field(&mut content, session.presence());
