@@ -11,7 +11,7 @@ use stanza::{ErrorType, StanzaCondition, StanzaError};
 use store::WriteFence;
 use throng_core::{Effects, Node};
 
-use crate::room::{RoomCtx, empty_copy};
+use crate::room::{Room, RoomCtx, empty_copy};
 use crate::room_input::{MessageReceipts, RoomInput};
 use crate::room_placement::{CopySender, is_here, may_exist};
 use crate::room_storage::settle_all;
@@ -123,6 +123,11 @@ impl RoomTask {
         let mut loaded = Ok(());
         if self.room.is_none() && !self.is_stored && input.needs_room() {
             loaded = self.load(&node, &input).await;
+            if let Some(room) = &mut self.room {
+                room.set_pending_invitations(
+                    self.shared.invitations.take(&self.jid, node.clock.unix_millis()),
+                );
+            }
             // One that was not in memory when the slice began to move is for the next home node.
             if self.restored.is_none()
                 && let SliceAccess::Moving(_, to) | SliceAccess::Elsewhere(to) = self.access(&node)
@@ -183,7 +188,7 @@ impl RoomTask {
     /// The next home node gets the room.
     async fn hand_over(&mut self, node: &Arc<Node>, to: NodeId, reply: AnswerSender<()>) {
         if let Some(mut room) = self.room.take() {
-            self.flush_history(node, room.history_limit()).await;
+            self.flush_history(node, &room).await;
             let copy = room.full_copy(self.is_stored, true);
             let is_sent = match self.copy_sender(node) {
                 Some(sender) if room.occupant_count() > 0 => {
@@ -206,7 +211,7 @@ impl RoomTask {
     /// Section 11.2: the service is shut down. On several nodes, rooms that were handed over are not here any more.
     async fn shut_down(&mut self, node: &Arc<Node>, reply: AnswerSender<()>) {
         if let Some(mut room) = self.room.take() {
-            self.flush_history(node, room.history_limit()).await;
+            self.flush_history(node, &room).await;
             let effects = self.with_ctx(node, |ctx| room.dissolve(ctx, SHUT_DOWN, &|_| true));
             if let Some(rest) = node.perform_in_order(effects) {
                 rest.await;
@@ -217,7 +222,7 @@ impl RoomTask {
     }
 
     /// Waits until all messages are in the store.
-    async fn flush_history(&mut self, node: &Node, keep: u32) {
+    async fn flush_history(&mut self, node: &Node, room: &Room) {
         if let Some(storing) = self.storing.take() {
             storing.receive().await;
         }
@@ -225,6 +230,7 @@ impl RoomTask {
         if messages.is_empty() || !self.is_stored {
             return;
         }
+        let keep = room.stored_history(messages.len());
         let stored = node.stores.rooms.append(self.jid.as_ref(), messages, keep, self.fence()).await;
         settle_all(std::mem::take(&mut self.unsettled), &stored);
         if let Err(error) = stored {
@@ -293,6 +299,7 @@ impl RoomTask {
             new_id: &new_id,
             occupant_key: self.shared.occupant_key(node),
             is_service_admin: false,
+            invitations: &self.shared.invitations,
             undelivered: &undelivered,
             delivered: None,
             effects: Effects::default(),

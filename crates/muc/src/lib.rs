@@ -8,8 +8,10 @@
 //! Every occupant must see the same order, so nothing of a room is sent from outside its task.
 
 mod affiliation_commands;
+mod channel_search;
 mod commands;
 mod home_node;
+mod invitation_registry;
 mod options;
 mod privileges;
 mod room;
@@ -47,7 +49,7 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0045",
             title: "Multi-User Chat",
             version: "1.35.5",
-            not_implemented: "section 18.1.1: queries of allowable traffic",
+            not_implemented: "section 18.1.1: queries of allowable traffic; status 210 for a nickname that was prepared",
         },
         Spec {
             name: "XEP-0307",
@@ -74,12 +76,29 @@ pub static FEATURE: Feature = Feature {
             not_implemented: "",
         },
         Spec {
+            name: "XEP-0424",
+            title: "Message Retraction",
+            version: "0.4.2",
+            not_implemented: "in rooms: tombstones of messages that are not in memory any more",
+        },
+        Spec {
             name: "XEP-0425",
             title: "Moderated Message Retraction",
             version: "0.3.0",
             not_implemented: "",
         },
-        Spec { name: "XEP-0486", title: "MUC Avatars", version: "0.1.0", not_implemented: "" },
+        Spec {
+            name: "XEP-0433",
+            title: "Extended Channel Search",
+            version: "0.1.0",
+            not_implemented: "descriptions of stored rooms that nobody uses",
+        },
+        Spec {
+            name: "XEP-0486",
+            title: "MUC Avatars",
+            version: "0.1.0",
+            not_implemented: "presence of the room itself, which is discouraged",
+        },
         Spec { name: "XEP-0500", title: "MUC Slow Mode", version: "0.1.0", not_implemented: "" },
         Spec { name: "XEP-0502", title: "MUC Activity Indicator", version: "0.1.0", not_implemented: "" },
     ],
@@ -90,6 +109,7 @@ pub static FEATURE: Feature = Feature {
         DiscoFeature::Service(Ns::OccupantId.as_str()),
         DiscoFeature::Service(Ns::Rsm.as_str()),
         DiscoFeature::Service(Ns::VCardTemp.as_str()),
+        DiscoFeature::Service(Ns::ChannelSearch.as_str()),
     ],
     service: Some(&ServiceSpec {
         identity: DiscoIdentity { category: "conference", kind: "text", name: "Rooms" },
@@ -102,6 +122,7 @@ pub static FEATURE: Feature = Feature {
 };
 
 const ROOMS: IqKey = IqKey::get(IqTarget::Service, Ns::DiscoItems, "query");
+const SEARCH: IqKey = IqKey::get(IqTarget::Service, Ns::ChannelSearch, "search");
 const UNIQUE: IqKey = IqKey::get(IqTarget::Service, Ns::MucUnique, "unique");
 /// Requests to a room, which its task answers.
 const ROOM_REQUESTS: &[IqKey] = &[
@@ -120,11 +141,12 @@ const ROOM_REQUESTS: &[IqKey] = &[
     IqKey::set(IqTarget::ServiceItem, Ns::Moderate, "moderate"),
 ];
 const IQ: &[IqKey] = &{
-    let mut all = [ROOMS; ROOM_REQUESTS.len() + 2];
+    let mut all = [ROOMS; ROOM_REQUESTS.len() + 3];
     all[1] = UNIQUE;
+    all[2] = SEARCH;
     let mut at = 0;
     while at < ROOM_REQUESTS.len() {
-        all[at + 2] = ROOM_REQUESTS[at];
+        all[at + 3] = ROOM_REQUESTS[at];
         at += 1;
     }
     all
@@ -144,6 +166,10 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     let of_list = service.clone();
     builder.iq(ROOMS, move |request: &mut IqRequest<'_>| {
         of_list.list_rooms(request).unwrap_or_else(IqFlow::error)
+    });
+    let of_search = service.clone();
+    builder.iq(SEARCH, move |request: &mut IqRequest<'_>| {
+        of_search.search(request).unwrap_or_else(IqFlow::error)
     });
     builder.iq(UNIQUE, |_: &mut IqRequest<'_>| {
         IqFlow::result(|w| {

@@ -31,12 +31,16 @@ pub(crate) struct RoomLimits {
     /// Occupants above which presence is sent to moderators and to the occupant itself only.
     pub(crate) presence_occupants: usize,
     pub(crate) history_messages: usize,
+    /// Messages that the store keeps of a persistent room, at least those in memory.
+    pub(crate) stored_history_messages: usize,
     pub(crate) history_bytes: usize,
     pub(crate) nick_bytes: usize,
     pub(crate) subject_bytes: usize,
     pub(crate) affiliations: usize,
     pub(crate) presence_bytes: usize,
     pub(crate) avatar_bytes: usize,
+    /// Invitations of one user in an hour, to all rooms.
+    pub(crate) invitations_per_hour: usize,
 }
 
 /// Configuration of a room that is created.
@@ -83,8 +87,22 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         1_000,
         "Occupants of one room above which the presence of further ones is sent to moderators and to themselves only.",
     ),
-    number("history_messages", 0, 10_000, 500, "Messages of a room's history that are kept."),
-    number("history_bytes", 0, 100_000_000, 500_000, "Bytes of a room's history that are kept."),
+    number(
+        "history_messages",
+        0,
+        10_000,
+        500,
+        "Messages of a room's history that are kept in memory, of which newcomers receive some.",
+    ),
+    number("history_bytes", 0, 100_000_000, 500_000, "Bytes of these messages."),
+    number(
+        "stored_history_messages",
+        0,
+        10_000_000,
+        0,
+        "Messages of a persistent room that the database keeps, and sometimes a hundredth more; 0: those that are in memory. More \
+         are of use to an archive only.",
+    ),
     number("nick_bytes", 1, 1023, 128, "Bytes of a nickname."),
     number("subject_bytes", 1, 100_000, 4_096, "Bytes of a subject."),
     number(
@@ -102,6 +120,13 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         "Bytes of the content of a presence; a longer one is sent without it.",
     ),
     number("avatar_bytes", 0, 1_000_000, 65_536, "Bytes of a room's vCard."),
+    number(
+        "invitations_per_hour",
+        0,
+        1_000_000,
+        100,
+        "Invitations that one user can send in an hour, to all rooms; administrators of the node are exempt.",
+    ),
     switch("default_persistent", false, "Rooms are persistent when they are created."),
     switch("default_public", true, "Rooms are listed when they are created."),
     number(
@@ -142,12 +167,14 @@ impl ServiceOptions {
                 occupants: of("occupants"),
                 presence_occupants: of("presence_occupants"),
                 history_messages: of("history_messages"),
+                stored_history_messages: of("stored_history_messages"),
                 history_bytes: of("history_bytes"),
                 nick_bytes: of("nick_bytes"),
                 subject_bytes: of("subject_bytes"),
                 affiliations: of("affiliations"),
                 presence_bytes: of("presence_bytes"),
                 avatar_bytes: of("avatar_bytes"),
+                invitations_per_hour: of("invitations_per_hour"),
             },
             room_defaults: RoomDefaults {
                 persistent: options.bool("default_persistent"),

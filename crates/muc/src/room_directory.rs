@@ -1,6 +1,6 @@
 //! The rooms of a service that are in memory: for their list, and for the limits of rooms.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use base::lock::LeafMutex;
@@ -17,6 +17,11 @@ pub(crate) struct RoomSummary {
     pub(crate) is_persistent: bool,
     pub(crate) occupants: usize,
     pub(crate) creator: Jid,
+    pub(crate) description: Box<str>,
+    pub(crate) language: Box<str>,
+    /// Everybody may enter it.
+    pub(crate) is_open: bool,
+    pub(crate) is_non_anonymous: bool,
 }
 
 impl RoomSummary {
@@ -30,16 +35,18 @@ impl RoomSummary {
 struct DirectoryState {
     rooms: BTreeMap<Jid, RoomSummary>,
     rooms_by_creator: HashMap<Jid, usize>,
-    /// Number of those that are listed: the lock is that of every room, so nobody counts under it.
-    listed: usize,
+    /// Those that are listed: the lock is that of every room, so nobody looks for them among all.
+    listed: BTreeSet<Jid>,
 }
 
 impl DirectoryState {
     fn put(&mut self, room: &Jid, summary: RoomSummary) {
         let creator = summary.creator.clone();
-        self.listed += usize::from(summary.is_listed());
+        match summary.is_listed() {
+            true => self.listed.insert(room.clone()),
+            false => self.listed.remove(room),
+        };
         let before = self.rooms.insert(room.clone(), summary);
-        self.listed -= usize::from(before.as_ref().is_some_and(RoomSummary::is_listed));
         if before.is_none() {
             *self.rooms_by_creator.entry(creator).or_default() += 1;
         }
@@ -82,6 +89,10 @@ impl RoomDirectory {
             is_persistent: false,
             occupants: 0,
             creator: creator.clone(),
+            description: Box::default(),
+            language: Box::default(),
+            is_open: false,
+            is_non_anonymous: false,
         };
         state.put(room, summary);
         Ok(())
@@ -95,16 +106,10 @@ impl RoomDirectory {
                 && summary.is_public == room.is_public()
                 && summary.is_persistent == room.is_persistent()
                 && summary.name == room.name()
+                && room.has_details(summary)
         });
         if !is_same {
-            let summary = RoomSummary {
-                name: room.name().to_owned(),
-                is_public: room.is_public(),
-                is_persistent: room.is_persistent(),
-                occupants: room.occupant_count(),
-                creator: room.creator().clone(),
-            };
-            state.put(room.jid(), summary);
+            state.put(room.jid(), room.summary());
         }
     }
 
@@ -112,13 +117,32 @@ impl RoomDirectory {
     pub(crate) fn remove(&self, room: &Jid) {
         let mut state = self.0.lock();
         let Some(summary) = state.rooms.remove(room) else { return };
-        state.listed -= usize::from(summary.is_listed());
+        state.listed.remove(room);
         if let Some(count) = state.rooms_by_creator.get_mut(&summary.creator) {
             *count -= 1;
             if *count == 0 {
                 state.rooms_by_creator.remove(&summary.creator);
             }
         }
+    }
+
+    /// Listed rooms of a service after an address, in order.
+    pub(crate) fn listed_page(
+        &self,
+        service: &str,
+        after: Option<JidRef<'_>>,
+        limit: usize,
+    ) -> Vec<(Jid, RoomSummary)> {
+        let state = self.0.lock();
+        let from = after.as_ref().map_or(Bound::Unbounded, |after| Bound::Excluded(after.as_str()));
+        let later = state.listed.range::<str, _>((from, Bound::Unbounded));
+        let of_service = later.filter(|room| room.domain() == service).take(limit);
+        of_service.filter_map(|room| Some((room.clone(), state.rooms.get(room)?.clone()))).collect()
+    }
+
+    /// A room that is in memory.
+    pub(crate) fn summary(&self, room: &Jid) -> Option<RoomSummary> {
+        self.0.lock().rooms.get(room).cloned()
     }
 
     /// Rooms of a service after an address, in order.
@@ -154,7 +178,7 @@ impl RoomDirectory {
 
     /// Number of listed rooms.
     pub(crate) fn listed(&self) -> usize {
-        self.0.lock().listed
+        self.0.lock().listed.len()
     }
 }
 

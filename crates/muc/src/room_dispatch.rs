@@ -168,7 +168,8 @@ impl RoomTask {
     }
 
     fn answer(&mut self, ctx: &mut RoomCtx<'_>, bytes: &[u8], is_set: bool, from: &Jid) -> IqAnswer {
-        let room = self.room.as_mut().ok_or(StanzaCondition::ItemNotFound)?;
+        let not_found = || StanzaError::new(StanzaCondition::ItemNotFound).by(self.jid.as_str());
+        let room = self.room.as_mut().ok_or_else(not_found)?;
         let tree = throng_core::shared_stanza::tree(bytes).map_err(|_| StanzaCondition::BadRequest)?;
         let payload = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
         room.request(ctx, &RoomRequest { from, is_set, payload })

@@ -13,6 +13,8 @@ use throng_core::Node;
 use throng_core::server_secret::ServerSecret;
 use throng_core::session::flags;
 
+use crate::channel_search::ChannelIndex;
+use crate::invitation_registry::InvitationRegistry;
 use crate::options::{CreationAccess, ServiceOptions};
 use crate::room_directory::RoomDirectory;
 use crate::room_placement::RoomCopies;
@@ -28,6 +30,8 @@ pub(crate) struct RoomShared {
     options: LeafRwLock<Arc<ServiceOptions>>,
     pub(crate) directory: RoomDirectory,
     pub(crate) copies: RoomCopies,
+    pub(crate) invitations: InvitationRegistry,
+    pub(crate) channels: ChannelIndex,
     occupant_key: OnceLock<hmac::Key>,
     pub(crate) tasks: OnceLock<Weak<RoomTasks>>,
     is_used: AtomicBool,
@@ -40,6 +44,8 @@ impl RoomShared {
             options: LeafRwLock::new(Arc::new(options)),
             directory: RoomDirectory::default(),
             copies: RoomCopies::default(),
+            invitations: InvitationRegistry::default(),
+            channels: ChannelIndex::default(),
             occupant_key: OnceLock::new(),
             tasks: OnceLock::new(),
             is_used: AtomicBool::new(false),

@@ -24,7 +24,8 @@ impl RoomTask {
     pub(crate) async fn load(&mut self, node: &Node, input: &RoomInput) -> Result<(), StoreError> {
         let options = self.shared.options();
         let rooms = &node.stores.rooms;
-        let stored = rooms.load(self.jid.as_ref()).await?;
+        let messages = u32::try_from(options.limits.history_messages).unwrap_or(u32::MAX);
+        let stored = rooms.load(self.jid.as_ref(), messages).await?;
         let is_stored = stored.is_some();
         let stored = match self.shared.copies.take(&self.jid) {
             Some(copy) => {
@@ -84,8 +85,10 @@ impl RoomTask {
         } else {
             self.unsaved.extend(unsaved);
             // The store would remove messages that the history does not have any more.
-            let excess = self.unsaved.len().saturating_sub(room.history_limit() as usize);
-            self.unsaved.drain(..excess);
+            if self.shared.options().limits.stored_history_messages == 0 {
+                let excess = self.unsaved.len().saturating_sub(room.history_length());
+                self.unsaved.drain(..excess);
+            }
         }
         (room.take_changed() || is_new).then(|| RoomWrite::Put(Box::new(room.record())))
     }
@@ -100,7 +103,8 @@ impl RoomTask {
         self.storing = Some(storing);
         let unsettled = std::mem::take(&mut self.unsettled);
         let fence = self.fence();
-        let (messages, keep) = (std::mem::take(&mut self.unsaved), room.history_limit());
+        let messages = std::mem::take(&mut self.unsaved);
+        let keep = room.stored_history(messages.len());
         let (jid, node, tasks) = (self.jid.clone(), node.clone(), self.shared.tasks.get().cloned());
         let spawner = node.spawner.clone();
         spawner.spawn(

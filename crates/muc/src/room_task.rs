@@ -119,6 +119,7 @@ impl RoomTask {
             new_id: &new_id,
             occupant_key: shared.occupant_key(&node),
             is_service_admin: sender.is_some_and(|sender| node.is_admin(sender.bare())),
+            invitations: &shared.invitations,
             undelivered: &undelivered,
             delivered: None,
             effects: Effects::default(),
@@ -133,6 +134,9 @@ impl RoomTask {
         let may_wait = matches!(input, RoomInput::Stanza { .. });
         self.batch.has_messages |= matches!(&input, RoomInput::Stanza { stanza, .. } if matches!(stanza.kind(), StanzaKind::Message(_)));
         let mut reply = self.handle_input(&mut ctx, &node, input);
+        if let Some(room) = &mut self.room {
+            room.announce_next(&mut ctx);
+        }
         let mut effects = std::mem::take(&mut ctx.effects);
         let has_message = self.room.as_ref().is_some_and(Room::has_unsaved);
         let write = self.after_input();
@@ -224,6 +228,9 @@ impl SerialState for RoomTask {
             && self.unsaved.is_empty()
             && self.room.as_ref().is_none_or(|room| room.occupant_count() == 0);
         if is_idle {
+            if let Some(room) = &self.room {
+                self.shared.invitations.keep(&self.jid, room.pending_invitations().clone());
+            }
             // A persistent room stays in the store only.
             self.shared.directory.remove(&self.jid);
         }

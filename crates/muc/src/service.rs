@@ -29,6 +29,8 @@ const MAILBOX_BYTES: usize = 1 << 20;
 const ALL_MAILBOXES_BYTES: usize = 256 << 20;
 /// Bytes that a message counts besides its stanza.
 const MESSAGE_BYTES: usize = 256;
+/// Resource of the address of a temporary room as the id of a position in the list.
+const TEMPORARY: &str = "temporary";
 /// Rooms of a page of the list.
 const MAX_PAGE: u32 = 100;
 
@@ -138,19 +140,18 @@ impl RoomService {
         let page_size = paging.as_ref().map_or(MAX_PAGE, |paging| paging.page_size(MAX_PAGE));
         let directory = &self.shared.directory;
         let temporary_count = directory.listed();
-        // A room that is not a temporary one is a position in the list of persistent ones.
-        let is_in_store =
-            after.as_ref().is_some_and(|after| !directory.contains(after, RoomSummary::is_listed));
+        // A room that is not a temporary one is a position in the list of persistent ones. The id of a temporary one says that it is
+        // one, since the room may be gone.
+        let is_in_store = after.as_ref().is_some_and(|after| {
+            after.resource() != Some(TEMPORARY) && !directory.contains(after, RoomSummary::is_listed)
+        });
+        let after = after.map(|after| after.bare().to_jid());
         let mut rooms: Vec<(Jid, String)> = Vec::new();
         if !is_in_store {
-            let page = directory.page(
-                &service,
-                after.as_ref().map(Jid::as_ref),
-                page_size as usize,
-                RoomSummary::is_listed,
-            );
+            let page = directory.listed_page(&service, after.as_ref().map(Jid::as_ref), page_size as usize);
             rooms.extend(page.into_iter().map(|(room, summary)| (room, summary.name)));
         }
+        let temporary = rooms.len();
         let stores = request.node.stores.clone();
         Ok(IqFlow::wait(async move {
             let missing = page_size.saturating_sub(u32::try_from(rooms.len()).unwrap_or(u32::MAX));
@@ -160,12 +161,13 @@ impl RoomService {
                 rooms.extend(stored.into_iter().map(|room| (room.jid, room.title)));
             }
             let count = stores.rooms.count(&service).await.map_err(store_error)? + temporary_count as u64;
-            Ok(write_rooms(&rooms, count, paging.is_some()))
+            Ok(write_rooms(&rooms, temporary, count, paging.is_some()))
         }))
     }
 }
 
-fn write_rooms(rooms: &[(Jid, String)], count: u64, is_page: bool) -> Vec<u8> {
+/// Writes a page, of which the first rooms are temporary ones.
+fn write_rooms(rooms: &[(Jid, String)], temporary: usize, count: u64, is_page: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     let mut w = Writer::new(&mut out);
     w.start_ns("query", Ns::DiscoItems);
@@ -175,8 +177,13 @@ fn write_rooms(rooms: &[(Jid, String)], count: u64, is_page: bool) -> Vec<u8> {
     }
     // A list that is cut is a page, even if the client did not ask for one.
     if is_page || (rooms.len() as u64) < count {
-        let ends = rooms.first().zip(rooms.last());
-        let ends = ends.map(|(first, last)| (first.0.as_str(), last.0.as_str()));
+        let id = |(at, (room, _)): (usize, &(Jid, String))| match at < temporary {
+            true => format!("{room}/{TEMPORARY}"),
+            false => room.to_string(),
+        };
+        let first = rooms.iter().enumerate().next().map(id);
+        let last = rooms.iter().enumerate().next_back().map(id);
+        let ends = first.as_deref().zip(last.as_deref());
         RsmResponse { first_and_last: ends, index: None, count: Some(count) }.write(&mut w);
     }
     w.end();

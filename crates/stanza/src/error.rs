@@ -20,6 +20,8 @@ pub struct StanzaError {
     pub kind: ErrorType,
     /// The defined condition.
     pub condition: StanzaCondition,
+    /// The address of the entity that has detected the error, if it is not the sender of the reply (RFC 6120, section 8.3.2).
+    pub by: Option<Box<str>>,
     /// One sentence for a human reader, in English.
     pub text: Option<Cow<'static, str>>,
     /// Application-specific condition (RFC 6120, section 8.3.4): one element with its namespace declared, ready to send.
@@ -39,6 +41,7 @@ impl StanzaError {
         Self {
             kind: condition.default_type(),
             condition,
+            by: None,
             text: None,
             application_condition: None,
             new_address: None,
@@ -51,6 +54,13 @@ impl StanzaError {
     #[must_use]
     pub fn text(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.text = Some(text.into());
+        self
+    }
+
+    /// Sets the address of the entity that has detected the error.
+    #[must_use]
+    pub fn by(mut self, by: impl Into<Box<str>>) -> Self {
+        self.by = Some(by.into());
         self
     }
 
@@ -104,6 +114,7 @@ impl StanzaError {
     /// Writes the `<error/>` element.
     pub fn write(&self, writer: &mut Writer<'_>) {
         writer.start("error");
+        writer.attr_opt("by", self.by.as_deref());
         writer.attr("type", self.kind.as_str());
         writer.start(self.condition.as_str());
         writer.ns(Ns::Stanzas);
@@ -269,6 +280,16 @@ mod tests {
             "<iq from='a@b' to='c@d/e' id='x&amp;1' type='error'><q xmlns='u:v'/><error type='cancel'>\
              <service-unavailable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
         );
+    }
+
+    #[test]
+    fn rfc6120_section_8_3_2_an_error_may_name_who_has_detected_it() {
+        let mut out = Vec::new();
+        StanzaError::new(StanzaCondition::Conflict)
+            .by("coven@chat.shakespeare.lit")
+            .write(&mut Writer::new(&mut out));
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("<error by='coven@chat.shakespeare.lit' type='cancel'>"), "{text}");
     }
 
     #[test]

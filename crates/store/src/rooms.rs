@@ -15,6 +15,9 @@ use crate::StoreFuture;
 /// Count of public rooms at which counting ends.
 pub const MAX_COUNT: u64 = 10_000;
 
+/// [`Rooms::append`] removes no messages.
+pub const KEEP_ALL: u32 = u32::MAX;
+
 /// Condition of a write in a cluster: the [`crate::ServerKv`] has this value, which the next owner of the data replaces before it
 /// reads them. Otherwise the write fails with [`crate::StoreErrorKind::Fenced`], also one that was on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +50,7 @@ pub struct RoomHistoryEntry {
     pub message: Vec<u8>,
 }
 
-/// A room with its history, oldest message first.
+/// A room with the newest part of its history, oldest message first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRoom {
     /// The room.
@@ -68,14 +71,14 @@ pub struct ListedRoom {
 storage_need! {
     /// Persistent rooms by their bare addresses.
     pub trait Rooms in rooms {
-        /// The room, if there is one.
-        fn load(&self, room: JidRef<'_>) -> StoreFuture<'_, Option<StoredRoom>>;
+        /// The room with at most this number of its newest messages, if there is one.
+        fn load(&self, room: JidRef<'_>, messages: u32) -> StoreFuture<'_, Option<StoredRoom>>;
 
         /// Inserts or replaces a room. Its history stays.
         fn put(&self, room: JidRef<'_>, record: RoomRecord, fence: Option<WriteFence>) -> StoreFuture<'_, ()>;
 
-        /// Adds messages, or replaces those with the same ids, then removes the oldest ones beyond the newest `keep`.
-        /// Without effect if there is no such room.
+        /// Adds messages, or replaces those with the same ids, then removes the oldest ones beyond the newest `keep`, which takes a
+        /// time that grows with `keep`; with [`KEEP_ALL`] none. Without effect if there is no such room.
         fn append(&self, room: JidRef<'_>, messages: Vec<RoomHistoryEntry>, keep: u32, fence: Option<WriteFence>) -> StoreFuture<'_, ()>;
 
         /// Removes a room with its history; returns whether there was one.

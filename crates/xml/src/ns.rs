@@ -220,6 +220,10 @@ namespaces! {
     MucUnique = "http://jabber.org/protocol/muc#unique",
     /// XEP-0249.
     Conference = "jabber:x:conference",
+    /// XEP-0433.
+    ChannelSearch = "urn:xmpp:channel-search:0:search",
+    /// XEP-0433.
+    ChannelSearchErrors = "urn:xmpp:channel-search:0:error",
     /// XEP-0421.
     OccupantId = "urn:xmpp:occupant-id:0",
     /// XEP-0317.

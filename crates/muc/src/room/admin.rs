@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use jid::{Jid, JidRef};
+use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::SharedStanza;
 use throng_core::iq::IqAnswer;
@@ -17,6 +18,10 @@ use crate::privileges::{Affiliation, RoomRole};
 
 /// Changes of one request: each is announced to all occupants.
 const MAX_ITEMS: usize = 100;
+/// Copies of the announcements of one request.
+const MAX_ANNOUNCEMENTS: usize = 200_000;
+/// Users on a page of a list.
+const MAX_PAGE: u32 = 1_000;
 /// Bytes of all affiliations with their reasons and nicknames: the state of a room is stored as a whole.
 const MAX_AFFILIATION_BYTES: usize = 1 << 20;
 /// Longest reason, in bytes.
@@ -34,6 +39,7 @@ struct Actor {
     affiliation: Affiliation,
     role: RoomRole,
     nick: Option<String>,
+    is_service_admin: bool,
 }
 
 impl Room {
@@ -44,26 +50,31 @@ impl Room {
         if items.is_empty() {
             return Err(StanzaCondition::BadRequest.into());
         }
-        if items.len() > MAX_ITEMS {
-            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many changes at a time"));
-        }
+        self.check_number_of_changes(items.len(), MAX_ITEMS)?;
         let actor = self.actor(ctx, request.from);
         if !request.is_set {
             return match items.as_slice() {
-                [item] => self.list(&actor, *item),
+                [item] => {
+                    let page = RsmRequest::from_parent(request.payload)?;
+                    self.list(&actor, *item, page.as_ref())
+                }
                 _ => Err(StanzaCondition::BadRequest.into()),
             };
         }
         let changes: Vec<PrivilegeChange> =
             items.into_iter().map(|item| self.read_change(&actor, item)).collect::<Result<_, _>>()?;
         self.check_owners_remain(&changes)?;
-        let adds = |change: &&PrivilegeChange| match change {
-            PrivilegeChange::Affiliation { user, affiliation, .. } => {
-                *affiliation != Affiliation::None && !self.affiliations.contains(user)
+        check_nicks_differ(&changes)?;
+        let (mut more, mut bytes) = (0, 0);
+        for change in &changes {
+            if let PrivilegeChange::Affiliation { user, affiliation, nick, reason } = change
+                && *affiliation != Affiliation::None
+            {
+                more += usize::from(!self.affiliations.contains(user));
+                bytes += self.affiliations.growth(user, nick.as_deref(), reason.as_deref());
             }
-            PrivilegeChange::RoomRole { .. } => false,
-        };
-        self.check_affiliation_capacity(changes.iter().filter(adds).count())?;
+        }
+        self.check_affiliation_capacity(more, bytes)?;
         for change in changes {
             match change {
                 PrivilegeChange::RoomRole { nick, role, reason } => {
@@ -81,7 +92,7 @@ impl Room {
                         reason.as_deref(),
                     );
                     if is_new_member && self.config.members_only {
-                        self.invite_member(ctx, &user, &actor.user, reason.as_deref());
+                        self.invite_member(ctx, &user, request.from, reason.as_deref());
                     }
                 }
             }
@@ -99,11 +110,12 @@ impl Room {
             affiliation: self.affiliation(ctx, from.bare()),
             role: occupant.map(|one| one.role).or_else(of_user).unwrap_or(RoomRole::None),
             nick: occupant.map(|one| one.nick().to_owned()),
+            is_service_admin: ctx.is_service_admin,
         }
     }
 
     /// Sections 8.5, 9.2, 9.5, 9.8, 10.5 and 10.8: a list.
-    fn list(&self, actor: &Actor, item: TreeNode<'_>) -> IqAnswer {
+    fn list(&self, actor: &Actor, item: TreeNode<'_>, page: Option<&RsmRequest>) -> IqAnswer {
         let (affiliation, role) = (item.attr("affiliation"), item.attr("role"));
         let mut out = Vec::with_capacity(512);
         let mut w = Writer::new(&mut out);
@@ -125,14 +137,7 @@ impl Room {
                 if !may {
                     return Err(StanzaCondition::Forbidden.into());
                 }
-                for (user, entry) in self.affiliations.with(listed) {
-                    w.start("item").attr("affiliation", listed.as_str()).attr("jid", user.as_str());
-                    w.attr_opt("nick", entry.nick.as_deref());
-                    if let Some(reason) = &entry.reason {
-                        w.text_element("reason", reason);
-                    }
-                    w.end();
-                }
+                self.write_list(&mut w, listed, page)?;
             }
             (None, Some(name)) => {
                 let listed = RoomRole::from_name(name).filter(|one| *one != RoomRole::None);
@@ -145,7 +150,7 @@ impl Room {
                     return Err(StanzaCondition::Forbidden.into());
                 }
                 for one in self.occupants.iter().filter(|one| one.role == listed) {
-                    w.start("item").attr("affiliation", self.affiliations.of(one.user()).as_str());
+                    w.start("item").attr("affiliation", self.affiliation_of(one).as_str());
                     w.attr_opt("jid", one.sessions.last().map(|session| session.jid.as_str()));
                     w.attr("nick", one.nick()).attr("role", listed.as_str()).end();
                 }
@@ -154,6 +159,45 @@ impl Room {
         }
         w.end();
         Ok(out)
+    }
+
+    /// A list of affiliations, or a page of it (XEP-0059 1.0), in the order of addresses.
+    fn write_list(
+        &self,
+        w: &mut Writer<'_>,
+        listed: Affiliation,
+        page: Option<&RsmRequest>,
+    ) -> Result<(), StanzaError> {
+        let all: Vec<_> = self.affiliations.with(listed).collect();
+        let size = page.map_or(all.len(), |page| page.page_size(MAX_PAGE) as usize);
+        let position_of = |id: &str| all.partition_point(|(user, _)| user.as_str() < id);
+        let first = match page.map(|page| &page.position) {
+            None | Some(PagePosition::First) => 0,
+            Some(PagePosition::After(id)) => all.partition_point(|(user, _)| user.as_str() <= id.as_str()),
+            Some(PagePosition::Before(id)) => position_of(id).saturating_sub(size),
+            Some(PagePosition::Last) => all.len().saturating_sub(size),
+            Some(PagePosition::Index(index)) => (*index as usize).min(all.len()),
+        };
+        let end = match page.map(|page| &page.position) {
+            Some(PagePosition::Before(id)) => position_of(id),
+            _ => first.saturating_add(size).min(all.len()),
+        };
+        let shown = all.get(first..end).unwrap_or_default();
+        for (user, entry) in shown {
+            w.start("item").attr("affiliation", listed.as_str()).attr("jid", user.as_str());
+            w.attr_opt("nick", entry.nick.as_deref());
+            if let Some(reason) = &entry.reason {
+                w.text_element("reason", reason);
+            }
+            w.end();
+        }
+        if page.is_some() {
+            let ends = shown.first().zip(shown.last());
+            let ends = ends.map(|(first, last)| (first.0.as_str(), last.0.as_str()));
+            let index = ends.map(|_| first as u64);
+            RsmResponse { first_and_last: ends, index, count: Some(all.len() as u64) }.write(w);
+        }
+        Ok(())
     }
 
     fn read_change(&self, actor: &Actor, item: TreeNode<'_>) -> Result<PrivilegeChange, StanzaError> {
@@ -203,8 +247,11 @@ impl Room {
             return Err(StanzaCondition::Forbidden.into());
         }
         let target = self.occupants.get(nick).ok_or(StanzaCondition::ItemNotFound)?;
-        let affiliation = self.affiliations.of(target.user());
+        let affiliation = self.affiliation_of(target);
         let not_allowed = |text| Err(StanzaError::new(StanzaCondition::NotAllowed).text(text));
+        if target.is_service_admin && !actor.is_service_admin {
+            return not_allowed("the role of an administrator of the service cannot be changed");
+        }
         // Section 8.4.
         let is_protected = affiliation.is_privileged()
             || affiliation == Affiliation::Member && affiliation >= actor.affiliation;
@@ -244,9 +291,14 @@ impl Room {
         affiliation: Affiliation,
     ) -> Result<(), StanzaError> {
         let current = self.affiliations.of(user.as_ref());
+        check_domain(user, affiliation)?;
         if affiliation == Affiliation::Outcast {
             if *user == actor.user {
                 return Err(StanzaError::new(StanzaCondition::Conflict).text("you cannot ban yourself"));
+            }
+            if self.occupants.iter().any(|one| one.is_service_admin && one.user() == user.as_ref()) {
+                let text = "an administrator of the service cannot be banned";
+                return Err(StanzaError::new(StanzaCondition::NotAllowed).text(text));
             }
             if current.is_privileged()
                 && current >= actor.affiliation
@@ -274,8 +326,9 @@ impl Room {
         }
         let mut owners = self.affiliations.owners();
         for (user, affiliation) in after {
-            owners -= usize::from(self.affiliations.of(user.as_ref()) == Affiliation::Owner);
-            owners += usize::from(affiliation == Affiliation::Owner);
+            let is_user = user.local().is_some();
+            owners -= usize::from(is_user && self.affiliations.of(user.as_ref()) == Affiliation::Owner);
+            owners += usize::from(is_user && affiliation == Affiliation::Owner);
         }
         if owners == 0 && self.affiliations.owners() > 0 {
             return Err(StanzaError::new(StanzaCondition::Conflict).text("a room must have an owner"));
@@ -283,11 +336,36 @@ impl Room {
         Ok(())
     }
 
-    /// Whether the lists have capacity for this number of further users.
-    pub(super) fn check_affiliation_capacity(&self, more: usize) -> Result<(), StanzaError> {
-        let has_room = self.affiliations.len() + more <= self.limits().affiliations
-            && self.affiliations.bytes() <= MAX_AFFILIATION_BYTES;
-        if more == 0 || has_room {
+    /// Whether a request may have this number of changes, each of which is announced.
+    pub(super) fn check_number_of_changes(&self, changes: usize, most: usize) -> Result<(), StanzaError> {
+        let limit = MAX_ANNOUNCEMENTS / self.occupants.session_count().max(1);
+        if changes <= limit.clamp(1, most) {
+            return Ok(());
+        }
+        Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many changes at a time"))
+    }
+
+    /// Whether the lists have capacity for users who add themselves or are invited. The other half is for administrators, so that
+    /// they can still ban users.
+    pub(super) fn check_capacity_for_outsiders<'a>(
+        &self,
+        users: impl Iterator<Item = &'a Jid>,
+    ) -> Result<(), StanzaError> {
+        let (mut more, mut bytes) = (0, 0);
+        for user in users.filter(|user| !self.affiliations.contains(user)) {
+            more += 1;
+            bytes += self.affiliations.growth(user, None, None);
+        }
+        if more > 0 && self.affiliations.len() + more > self.limits().affiliations / 2 {
+            return Err(StanzaCondition::ResourceConstraint.into());
+        }
+        self.check_affiliation_capacity(more, bytes)
+    }
+
+    /// Whether the lists have capacity for this number of further users and bytes.
+    pub(super) fn check_affiliation_capacity(&self, more: usize, bytes: usize) -> Result<(), StanzaError> {
+        let has_room = more == 0 || self.affiliations.len() + more <= self.limits().affiliations;
+        if has_room && (bytes == 0 || self.affiliations.bytes() + bytes <= MAX_AFFILIATION_BYTES) {
             return Ok(());
         }
         let text = "the lists of this room have reached their maximum length";
@@ -304,6 +382,7 @@ impl Room {
         reason: Option<&str>,
     ) {
         let change = OccupantChange { actor, reason, ..Default::default() };
+        self.retain_role(nick, role);
         if role == RoomRole::None {
             let change = OccupantChange { is_unavailable: true, codes: &[307], ..change };
             return self.remove_occupant(ctx, nick, &change);
@@ -334,17 +413,16 @@ impl Room {
         if nicks.is_empty() {
             return self.announce_absent(ctx, user, affiliation, reason);
         }
+        let code = match affiliation {
+            Affiliation::Outcast => Some(&[301]),
+            Affiliation::None if self.config.members_only => Some(&[321]),
+            _ => None,
+        };
+        if let Some(codes) = code {
+            let change = OccupantChange { is_unavailable: true, codes, ..change };
+            return self.remove_occupants(ctx, &nicks, &change);
+        }
         for nick in nicks {
-            let code = match affiliation {
-                Affiliation::Outcast => Some(&[301]),
-                Affiliation::None if self.config.members_only => Some(&[321]),
-                _ => None,
-            };
-            if let Some(codes) = code {
-                let change = OccupantChange { is_unavailable: true, codes, ..change };
-                self.remove_occupant(ctx, &nick, &change);
-                continue;
-            }
             let moderated = self.config.moderated;
             if let Some(occupant) = self.occupants.get(&nick) {
                 let default = affiliation.default_role(moderated);
@@ -376,4 +454,25 @@ impl Room {
         });
         ctx.multicast(stanza, &self.jid, self.occupants.sessions_of(|one| self.sees_real_jids(one.role)));
     }
+}
+
+/// A domain can be banned, and has no other affiliation: nobody would be an owner or a member by it.
+pub(super) fn check_domain(user: &Jid, affiliation: Affiliation) -> Result<(), StanzaError> {
+    if user.local().is_some() || matches!(affiliation, Affiliation::Outcast | Affiliation::None) {
+        return Ok(());
+    }
+    Err(StanzaError::new(StanzaCondition::NotAcceptable).text("a domain can only be banned"))
+}
+
+/// Section 7.10: no two users of one request reserve the same nickname.
+fn check_nicks_differ(changes: &[PrivilegeChange]) -> Result<(), StanzaError> {
+    let mut users = BTreeMap::new();
+    for change in changes {
+        let PrivilegeChange::Affiliation { user, nick: Some(nick), .. } = change else { continue };
+        if !nick.is_empty() && users.insert(nick, user).is_some_and(|other| other != user) {
+            let text = "two users cannot reserve the same nickname";
+            return Err(StanzaError::new(StanzaCondition::Conflict).text(text));
+        }
+    }
+    Ok(())
 }

@@ -66,12 +66,14 @@ impl Room {
         affiliation: Affiliation,
     ) -> AffiliationOutcome {
         let before = self.affiliations.of(user.as_ref());
-        let loses_owner = before == Affiliation::Owner && affiliation != Affiliation::Owner;
+        let loses_owner =
+            before == Affiliation::Owner && affiliation != Affiliation::Owner && user.local().is_some();
         if loses_owner && self.affiliations.owners() == 1 {
             return AffiliationOutcome::LastOwner;
         }
         let adds = affiliation != Affiliation::None && !self.affiliations.contains(user);
-        if self.check_affiliation_capacity(usize::from(adds)).is_err() {
+        let bytes = if adds { self.affiliations.growth(user, None, None) } else { 0 };
+        if self.check_affiliation_capacity(usize::from(adds), bytes).is_err() {
             return AffiliationOutcome::Full;
         }
         if before != affiliation {

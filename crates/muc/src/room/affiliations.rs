@@ -89,7 +89,14 @@ impl Affiliations {
         self.entries.contains(user.as_str())
     }
 
-    /// Number of owners.
+    /// Bytes by which this entry would be longer than that of the user.
+    pub(crate) fn growth(&self, user: &Jid, nick: Option<&str>, reason: Option<&str>) -> usize {
+        let before = self.entries.get(user.as_str()).map_or(0, |one| entry_bytes(user, one.entry()));
+        let text = |text: Option<&str>| text.map_or(0, str::len);
+        (user.as_str().len() + text(nick) + text(reason)).saturating_sub(before)
+    }
+
+    /// Number of owners who are users. Older rooms may have domains, which own nothing.
     pub(crate) fn owners(&self) -> usize {
         self.owners
     }
@@ -141,7 +148,8 @@ impl Affiliations {
         let before = self.entries.take(user.as_str()).map(|one| one.0.1);
         self.bytes -= before.as_ref().map_or(0, |entry| entry_bytes(user, entry));
         let was = before.as_ref().map_or(Affiliation::None, |entry| entry.affiliation);
-        self.owners -= usize::from(was == Affiliation::Owner);
+        let is_user = user.local().is_some();
+        self.owners -= usize::from(is_user && was == Affiliation::Owner);
         let old_nick = before.and_then(|entry| entry.nick);
         if let Some(old) = &old_nick {
             self.user_by_nick.remove(old);
@@ -154,7 +162,7 @@ impl Affiliations {
         if let Some(nick) = &nick {
             self.user_by_nick.insert(nick.clone(), user.clone());
         }
-        self.owners += usize::from(affiliation == Affiliation::Owner);
+        self.owners += usize::from(is_user && affiliation == Affiliation::Owner);
         let entry = AffiliationEntry { affiliation, nick, reason: reason.map(Box::from) };
         self.bytes += entry_bytes(user, &entry);
         self.entries.insert(AffiliatedUser(Box::new((user.clone(), entry))));

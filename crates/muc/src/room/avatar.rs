@@ -1,8 +1,9 @@
 //! The vCard of a room with its avatar: XEP-0486 0.1.0.
+//!
+//! Not implemented: presence of the room itself with the hash (section 6.2), which clients take for that of a user.
 
 use base64::Engine;
 use stanza::{StanzaCondition, StanzaError};
-use throng_core::SharedStanza;
 use throng_core::iq::IqAnswer;
 use xml::{Limits, Ns, TreeNode};
 
@@ -51,18 +52,6 @@ impl Room {
         self.avatar = RoomAvatar::read(request.payload);
         self.note_change();
         self.announce_status(ctx, &[104]);
-        let recipients = self.occupants.all_sessions();
-        ctx.multicast(self.avatar_presence(), &self.jid.clone(), recipients);
         Ok(Vec::new())
-    }
-
-    /// The hash of the avatar in a presence of the room (section 4.2), for clients without disco.
-    fn avatar_presence(&self) -> Option<SharedStanza> {
-        let hash = self.avatar.as_ref().and_then(|avatar| avatar.photo_hashes.first());
-        SharedStanza::build(|w| {
-            w.start("presence").attr("from", self.jid.as_str());
-            w.start_ns("x", Ns::VCardUpdate);
-            w.text_element("photo", hash.map_or("", String::as_str)).end().end();
-        })
     }
 }

@@ -192,7 +192,8 @@ impl RoomConfig {
             ))
             .field(
                 text("muc#roomconfig_slow_mode_duration", "Slow Mode", &self.slow_mode_seconds.to_string())
-                    .desc("Seconds between two messages of one occupant; 0: no limit."),
+                    .desc("Seconds between two messages of one user; 0: no limit.")
+                    .integers(0..=i64::from(MAX_SLOW_MODE_SECONDS)),
             )
             .field(list(
                 "muc#roomconfig_presencebroadcast",
@@ -285,8 +286,10 @@ impl RoomConfig {
 
     /// Whether a user with this affiliation and role may retrieve the member list (section 9.5).
     pub(crate) fn permits_member_list(&self, affiliation: Affiliation, role: RoomRole) -> bool {
+        // Moderators see the addresses of occupants in every room.
+        let sees = self.non_anonymous || role == RoomRole::Moderator;
         affiliation.is_privileged()
-            || self.non_anonymous && (affiliation == Affiliation::Member || self.member_list.contains(&role))
+            || sees && (affiliation == Affiliation::Member || self.member_list.contains(&role))
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! changes, each: 1 kind, 4 octets of length, content
-//! 0 everything follows: none                    1 settings: 1 flags (1 locked, 2 stored); without flag 2, fields of the room
+//! 0 everything follows: none                    1 settings: 1 flags (1 locked, 2 stored); without flag 2, fields of the room; when it
+//!                                                 is handed over, for each user who must wait (XEP-0500) bare address and time
 //! 2 message of the history: id, message         3 occupant: see `put_occupant`
 //! 4 occupant that has left: nickname            5 nobody is in the room: none
 //! 6 everything is complete: 1 whether the room is handed over
@@ -40,6 +41,9 @@ const COMPLETE: u8 = 6;
 const LOCKED: u8 = 1;
 const STORED: u8 = 2;
 
+const ANNOUNCED: u8 = 1;
+const SERVICE_ADMIN: u8 = 2;
+
 /// A received copy. What is in it is checked when it is used.
 #[derive(Debug, Default)]
 pub(crate) struct RoomCopy {
@@ -48,6 +52,15 @@ pub(crate) struct RoomCopy {
     occupants: BTreeMap<Box<[u8]>, Box<[u8]>>,
     is_complete: bool,
     is_handed_over: bool,
+    /// Octets of messages and occupants.
+    bytes: usize,
+}
+
+/// What a message counts besides its octets.
+const MESSAGE_OVERHEAD: usize = 16;
+
+fn occupant_size(nick: &[u8], content: &[u8]) -> usize {
+    nick.len() + content.len() + 64
 }
 
 fn put_change(out: &mut Vec<u8>, kind: u8, content: &[u8]) {
@@ -64,13 +77,19 @@ impl RoomCopy {
             match kind {
                 RESET => *self = RoomCopy::default(),
                 SETTINGS => self.settings = content.into(),
-                HISTORY => self.history.push(content.into()),
+                HISTORY => {
+                    self.bytes += content.len() + MESSAGE_OVERHEAD;
+                    self.history.push(content.into());
+                }
                 OCCUPANT => {
                     let Some(nick) = FieldReader(content).bytes() else { return false };
-                    self.occupants.insert(nick.into(), content.into());
+                    self.bytes += occupant_size(nick, content);
+                    let before = self.occupants.insert(nick.into(), content.into());
+                    self.bytes -= before.map_or(0, |before| occupant_size(nick, &before));
                 }
                 OCCUPANT_LEFT => {
-                    self.occupants.remove(content);
+                    let before = self.occupants.remove(content);
+                    self.bytes -= before.map_or(0, |before| occupant_size(content, &before));
                 }
                 EMPTY => *self = RoomCopy::default(),
                 COMPLETE => (self.is_complete, self.is_handed_over) = (true, content == [1]),
@@ -92,9 +111,7 @@ impl RoomCopy {
 
     /// Octets that it counts.
     pub(crate) fn size(&self) -> usize {
-        let history: usize = self.history.iter().map(|one| one.len() + 16).sum();
-        let occupants: usize = self.occupants.iter().map(|(nick, one)| nick.len() + one.len() + 64).sum();
-        256 + self.settings.len() + history + occupants
+        256 + self.settings.len() + self.bytes
     }
 
     /// The room without its occupants; `None` if it cannot be read, or is not in the store any more. `stored` is what is there.
@@ -107,7 +124,9 @@ impl RoomCopy {
         let mut fields = FieldReader(&self.settings);
         let flags = fields.octet()?;
         if flags & STORED != 0 {
-            return Room::restore(jid, options, stored?);
+            let mut room = Room::restore(jid, options, stored?)?;
+            room.restore_slow_mode(&mut fields);
+            return Some(room);
         }
         let creator = Jid::from_stored(fields.text()?).ok()?;
         let (title, state) = (fields.text()?.to_owned(), fields.bytes()?.to_vec());
@@ -118,6 +137,7 @@ impl RoomCopy {
         let record = RoomRecord { creator, title, is_public: false, state };
         let mut room = Room::restore(jid, options, StoredRoom { record, history: history.collect() })?;
         room.locked = flags & LOCKED != 0;
+        room.restore_slow_mode(&mut fields);
         room.note_change();
         Some(room)
     }
@@ -133,6 +153,7 @@ struct OccupantFields {
     user: Jid,
     role: RoomRole,
     is_announced: bool,
+    is_service_admin: bool,
     sessions: SmallVec<[OccupantSession; 1]>,
 }
 
@@ -142,7 +163,7 @@ impl OccupantFields {
         let nick = fields.text()?.into();
         let user = Jid::from_stored(fields.text()?).ok()?;
         let role = *RoomRole::ALL.get(usize::from(fields.octet()?))?;
-        let is_announced = fields.octet()? != 0;
+        let flags = fields.octet()?;
         let mut sessions = SmallVec::new();
         while !fields.0.is_empty() {
             let jid = Jid::from_stored(fields.text()?).ok()?;
@@ -150,18 +171,27 @@ impl OccupantFields {
             let lang = Some(fields.text()?).filter(|lang| !lang.is_empty()).map(Box::from);
             sessions.push(OccupantSession::new(jid, presence, lang));
         }
-        (!sessions.is_empty()).then_some(OccupantFields { nick, user, role, is_announced, sessions })
+        let (is_announced, is_service_admin) = (flags & ANNOUNCED != 0, flags & SERVICE_ADMIN != 0);
+        (!sessions.is_empty()).then_some(OccupantFields {
+            nick,
+            user,
+            role,
+            is_announced,
+            is_service_admin,
+            sessions,
+        })
     }
 }
 
-/// Nickname, user; 1 role, 1 whether all have its presence; then for each session address, presence, language.
+/// Nickname, user; 1 role, 1 flags (1 all have its presence, 2 administrator of the service); then for each session address, presence, language.
 fn put_occupant(out: &mut Vec<u8>, occupant: &Occupant) {
     let mut content = Vec::with_capacity(256);
     put_field(&mut content, occupant.nick().as_bytes());
     put_field(&mut content, occupant.user().as_str().as_bytes());
     let role = RoomRole::ALL.iter().position(|role| *role == occupant.role).unwrap_or_default();
     content.push(u8::try_from(role).unwrap_or_default());
-    content.push(occupant.is_announced.into());
+    let flags = u8::from(occupant.is_announced) * ANNOUNCED;
+    content.push(flags | (u8::from(occupant.is_service_admin) * SERVICE_ADMIN));
     for session in &occupant.sessions {
         put_field(&mut content, session.jid.as_str().as_bytes());
         put_field(&mut content, session.presence());
@@ -171,7 +201,7 @@ fn put_occupant(out: &mut Vec<u8>, occupant: &Occupant) {
 }
 
 impl Room {
-    fn put_settings(&mut self, out: &mut Vec<u8>, is_stored: bool) {
+    fn put_settings(&mut self, out: &mut Vec<u8>, is_stored: bool, is_handed_over: bool) {
         self.is_copy_outdated = false;
         let mut content = vec![(u8::from(self.locked) * LOCKED) | (u8::from(is_stored) * STORED)];
         if !is_stored {
@@ -179,6 +209,12 @@ impl Room {
             put_field(&mut content, record.creator.as_str().as_bytes());
             put_field(&mut content, record.title.as_bytes());
             put_field(&mut content, &record.state);
+        }
+        if is_handed_over && self.config.slow_mode_seconds > 0 {
+            for (user, millis) in self.slow_mode.iter() {
+                put_field(&mut content, user.as_bytes());
+                put_field(&mut content, &millis.to_be_bytes());
+            }
         }
         put_change(out, SETTINGS, &content);
     }
@@ -188,7 +224,7 @@ impl Room {
     pub(crate) fn full_copy(&mut self, is_stored: bool, is_handed_over: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         put_change(&mut out, RESET, &[]);
-        self.put_settings(&mut out, is_stored);
+        self.put_settings(&mut out, is_stored, is_handed_over);
         if is_handed_over && !is_stored {
             for item in self.history.iter() {
                 let entry = item.entry();
@@ -208,7 +244,7 @@ impl Room {
     pub(crate) fn copy_changes(&mut self, is_stored: bool) -> Vec<u8> {
         let mut out = Vec::new();
         if self.is_copy_outdated {
-            self.put_settings(&mut out, is_stored);
+            self.put_settings(&mut out, is_stored, false);
         }
         for nick in self.occupants.take_changes().into_iter().flatten() {
             match self.occupants.get(&nick) {
@@ -224,9 +260,19 @@ impl Room {
         self.occupants.track_changes(false);
     }
 
+    fn restore_slow_mode(&mut self, fields: &mut FieldReader<'_>) {
+        while let (Some(user), Some(millis)) = (fields.text(), fields.bytes()) {
+            let user = Jid::from_stored(user).ok();
+            if let Some((user, millis)) = user.zip(millis.try_into().ok().map(u64::from_be_bytes)) {
+                self.slow_mode.note(user.as_ref(), millis, self.config.slow_mode_seconds);
+            }
+        }
+    }
+
     /// Takes the occupants over from the former owner. Nobody notices it.
     pub(crate) fn take_over(&mut self, ctx: &RoomCtx<'_>, copy: &RoomCopy) {
-        for OccupantFields { nick, user, role, is_announced, sessions } in copy.occupants() {
+        for OccupantFields { nick, user, role, is_announced, is_service_admin, sessions } in copy.occupants()
+        {
             let Ok(jid) = self.jid.with_resource(&nick) else { continue };
             let occupant_id = self.occupant_id(ctx, user.as_ref());
             self.occupants.insert(Occupant {
@@ -235,7 +281,7 @@ impl Room {
                 occupant_id,
                 sessions,
                 is_announced,
-                last_message_millis: 0,
+                is_service_admin,
             });
         }
     }

@@ -15,7 +15,6 @@ const ROOM_USER_ITEM: &str = "x-roomuser-item";
 const SELF_PING: &str = "http://jabber.org/protocol/muc#self-ping-optimization";
 /// Messages keep their id (XEP-0045, section 6.4).
 const STABLE_ID: &str = "http://jabber.org/protocol/muc#stable_id";
-const HOUR_MILLIS: u64 = 3_600_000;
 
 impl Room {
     /// Section 6.4.
@@ -31,7 +30,7 @@ impl Room {
                     write_identity(&mut w, nick);
                 }
             }
-            Some(_) => return Err(StanzaCondition::FeatureNotImplemented.into()),
+            Some(node) => return self.hat_command_info(node),
         }
         w.end();
         Ok(out)
@@ -50,6 +49,7 @@ impl Room {
             Ns::Hats.as_str(),
             Ns::Register.as_str(),
             Ns::VCardTemp.as_str(),
+            Ns::Rsm.as_str(),
             Ns::StanzaId.as_str(),
             Ns::OccupantId.as_str(),
             Ns::Retract.as_str(),
@@ -78,11 +78,12 @@ impl Room {
             .field(text("muc#roominfo_description", &config.description))
             .field(text("muc#roominfo_occupants", &self.occupants.len().to_string()))
             .field(FormField::boolean("muc#roominfo_subjectmod", config.change_subject))
-            .field(text("muc#roominfo_slow_mode_duration", &config.slow_mode_seconds.to_string()))
-            .field(text(
-                "{urn:xmpp:muc-activity}message-activity",
-                &self.messages_last_hour(ctx.now).to_string(),
-            ));
+            .field(text("muc#roominfo_slow_mode_duration", &config.slow_mode_seconds.to_string()));
+        // XEP-0502, sections 3.1 and 8.
+        if config.persistent && self.is_open() {
+            form =
+                form.field(text("{urn:xmpp:muc-activity}message-activity", &self.activity.per_hour(ctx.now)));
+        }
         if config.non_anonymous {
             let contacts = FormField::new(FormFieldType::JidMulti, "muc#roominfo_contactjid");
             form = form.field(contacts.values(owners));
@@ -90,7 +91,7 @@ impl Room {
         for (var, value) in [
             ("muc#roominfo_lang", &config.language),
             ("muc#roominfo_subject", &self.subject.text),
-            ("muc#roominfo_pubsub", &config.pubsub),
+            ("muc#roomconfig_pubsub", &config.pubsub),
         ] {
             // A members-only room or one with a password keeps its subject from others.
             let is_secret =
@@ -99,7 +100,7 @@ impl Room {
                 form = form.field(text(var, value));
             }
         }
-        if let Some(avatar) = &self.avatar {
+        if let Some(avatar) = self.avatar.as_ref().filter(|avatar| !avatar.photo_hashes.is_empty()) {
             let hashes = FormField::new(FormFieldType::TextMulti, "muc#roominfo_avatarhash");
             form = form.field(hashes.values(avatar.photo_hashes.iter().cloned()));
         }
@@ -109,12 +110,13 @@ impl Room {
         form.write(w);
     }
 
-    fn messages_last_hour(&self, now: u64) -> usize {
-        self.history.messages_since(now.saturating_sub(HOUR_MILLIS))
+    /// Whether everybody may find and enter the room.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_public() && !self.config.members_only && self.config.password.is_none()
     }
 
     /// Section 6.5: the occupants, for occupants and in rooms that everybody may enter and find.
-    pub(super) fn disco_items(&self, request: &RoomRequest<'_>) -> IqAnswer {
+    pub(super) fn disco_items(&self, ctx: &RoomCtx<'_>, request: &RoomRequest<'_>) -> IqAnswer {
         let node = request.payload.attr("node").filter(|node| !node.is_empty());
         if let Some(node) = node {
             return match &*node == Ns::Commands.as_str() {
@@ -122,8 +124,8 @@ impl Room {
                 false => Err(StanzaCondition::FeatureNotImplemented.into()),
             };
         }
-        let config = &self.config;
-        let is_open = config.public && !config.members_only && config.password.is_none();
+        let is_banned = self.affiliation(ctx, request.from.bare()) == Affiliation::Outcast;
+        let is_open = self.is_open() && !is_banned;
         let is_occupant = self.occupants.of_session(request.from).is_some();
         let mut out = Vec::with_capacity(512);
         let mut w = Writer::new(&mut out);

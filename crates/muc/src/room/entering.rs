@@ -32,19 +32,21 @@ impl Room {
         let is_created = self.locked && self.occupants.is_empty();
         // Section 7.10: the registered nickname replaces another one only if that one is not free; section 7.2.8: conflict.
         let jid = self.check_nick(&user, nick)?;
-        self.check_capacity(affiliation)?;
+        self.check_capacity(affiliation, self.occupants.get(nick).is_none())?;
         match self.occupants.get(nick) {
             Some(_) => self.occupants.put_session(nick, session),
             None => {
-                let role = affiliation.default_role(self.config.moderated);
-                let is_announced = self.occupants.len() < self.limits().presence_occupants.max(1);
+                let default = affiliation.default_role(self.config.moderated);
+                let role = self.roles.of(user.as_ref()).map_or(default, |retained| retained.max(default));
+                let is_announced =
+                    role == RoomRole::Moderator || self.occupants.announced_count() < self.announced_limit();
                 self.occupants.insert(Occupant {
                     jid,
                     occupant_id: self.occupant_id(ctx, user.as_ref()),
                     role,
                     sessions: smallvec::smallvec![session],
                     is_announced,
-                    last_message_millis: 0,
+                    is_service_admin: ctx.is_service_admin,
                 });
             }
         }
@@ -104,14 +106,16 @@ impl Room {
         Ok(jid)
     }
 
-    /// Section 7.2.9.
-    fn check_capacity(&self, affiliation: Affiliation) -> Result<(), StanzaError> {
+    /// Section 7.2.9: the room limits the occupants, and the service the sessions. `is_new` is whether the session is that of another
+    /// occupant.
+    fn check_capacity(&self, affiliation: Affiliation, is_new: bool) -> Result<(), StanzaError> {
         let limit = self.limits().occupants;
-        let max_sessions = match affiliation.is_privileged() {
-            true => limit.saturating_add(RESERVED_FOR_ADMINS),
-            false => self.config.max_occupants(self.limits()),
+        let (max_sessions, max_occupants) = match affiliation.is_privileged() {
+            true => (limit.saturating_add(RESERVED_FOR_ADMINS), usize::MAX),
+            false => (limit, self.config.max_occupants(self.limits())),
         };
-        if self.occupants.session_count() < max_sessions {
+        let has_room = !is_new || self.occupants.len() < max_occupants;
+        if has_room && self.occupants.session_count() < max_sessions {
             return Ok(());
         }
         let error = StanzaError::new(StanzaCondition::ServiceUnavailable).kind(ErrorType::Wait);
@@ -144,7 +148,7 @@ impl Room {
         }
         let change = OccupantChange { own_codes: codes, id, newcomer: Some(session), ..Default::default() };
         self.announce(ctx, newcomer, &change);
-        for item in self.history.select(request, self.config.history_messages, ctx.now) {
+        for item in self.history.select(request, self.config.history_messages, ctx.now, session.as_str()) {
             ctx.multicast(Some(item.stanza.clone()), &item.from, only.clone());
         }
         let (stanza, from) = self.subject_for_newcomer();

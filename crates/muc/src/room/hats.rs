@@ -191,6 +191,25 @@ impl Room {
         out
     }
 
+    /// Information about the node of the commands, or about one of them (XEP-0050, section 2.2).
+    pub(super) fn hat_command_info(&self, node: &str) -> IqAnswer {
+        let command = HatCommand::ALL.into_iter().find(|one| one.node() == node);
+        let (kind, name) = match command {
+            Some(command) => ("command-node", command.title()),
+            None if node == Ns::Commands.as_str() => ("command-list", "Commands"),
+            None => return Err(StanzaCondition::FeatureNotImplemented.into()),
+        };
+        let mut out = Vec::with_capacity(512);
+        let mut w = Writer::new(&mut out);
+        w.start_ns("query", Ns::DiscoInfo).attr("node", node);
+        w.start("identity").attr("category", "automation").attr("name", name).attr("type", kind).end();
+        for var in [Ns::Commands, Ns::DataForms] {
+            w.start("feature").attr("var", var.as_str()).end();
+        }
+        w.end();
+        Ok(out)
+    }
+
     /// A command of XEP-0317.
     pub(super) fn hat_request(&mut self, ctx: &mut RoomCtx<'_>, request: &RoomRequest<'_>) -> IqAnswer {
         let command = request.payload;

@@ -8,6 +8,7 @@ use stanza::payload::{datetime, delay, stanza_id};
 use throng_core::SharedStanza;
 use xml::{Ns, TreeNode, Writer};
 
+use super::messages::MAX_ID_BYTES;
 use crate::options::RoomLimits;
 
 /// A message of the history.
@@ -19,6 +20,7 @@ pub(crate) struct HistoryItem {
     pub(crate) from: Jid,
     /// Id that the room has assigned (XEP-0359).
     pub(crate) id: Box<str>,
+    /// That of the author; empty if it is the room itself.
     pub(crate) occupant_id: Box<str>,
     pub(crate) millis: u64,
 }
@@ -60,14 +62,25 @@ impl RoomHistory {
     pub(crate) fn push(&mut self, item: HistoryItem, limits: &RoomLimits) {
         self.bytes += item.stanza.bytes().len();
         self.items.push_back(item);
+        self.trim(limits);
+    }
+
+    fn trim(&mut self, limits: &RoomLimits) {
         while self.items.len() > limits.history_messages || self.bytes > limits.history_bytes {
             let Some(oldest) = self.items.pop_front() else { break };
             self.bytes -= oldest.stanza.bytes().len();
         }
     }
 
-    /// The messages for a newcomer, oldest first. `limit` is what the room permits.
-    pub(crate) fn select(&self, request: &HistoryRequest, limit: u32, now: u64) -> Vec<&HistoryItem> {
+    /// The messages for a newcomer, oldest first. `limit` is what the room permits, `to` the address that each of them gets.
+    pub(crate) fn select(
+        &self,
+        request: &HistoryRequest,
+        limit: u32,
+        now: u64,
+        to: &str,
+    ) -> Vec<&HistoryItem> {
+        let address_chars = char_count(to.as_bytes()) + " to=''".len() as u64;
         let limit = request.max_stanzas.unwrap_or(u64::MAX).min(u64::from(limit));
         let from_seconds = request.seconds.map(|seconds| now.saturating_sub(seconds.saturating_mul(1000)));
         let from = from_seconds.max(request.since).unwrap_or(0);
@@ -79,7 +92,7 @@ impl RoomHistory {
             .take(usize::try_from(limit).unwrap_or(usize::MAX))
             .take_while(|item| item.millis >= from)
             .take_while(|item| {
-                chars = chars.saturating_add(char_count(item.stanza.bytes()));
+                chars = chars.saturating_add(char_count(item.stanza.bytes()) + address_chars);
                 request.max_chars.is_none_or(|limit| chars <= limit)
             })
             .collect();
@@ -92,21 +105,28 @@ impl RoomHistory {
         self.items.iter().find(|item| &*item.id == id)
     }
 
+    /// Number of messages.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
     /// All messages, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &HistoryItem> {
         self.items.iter()
     }
 
     /// Replaces the content of a message by a tombstone, if it is still here. `retracted` is the element `<retracted/>`.
-    pub(crate) fn retract(&mut self, id: &str, room: &str, retracted: &[u8]) -> bool {
+    pub(crate) fn retract(&mut self, id: &str, room: &str, retracted: &[u8], limits: &RoomLimits) -> bool {
         let Some(item) = self.items.iter_mut().find(|item| &*item.id == id) else { return false };
         let (head, bytes) = (item.stanza.head(), item.stanza.bytes());
         let tombstone = SharedStanza::build(|w| {
             w.start("message").attr("type", "groupchat").attr("from", item.from.as_str());
-            w.attr_opt("id", head.id(bytes).as_deref());
+            w.attr_opt("id", head.id(bytes).filter(|id| id.len() <= MAX_ID_BYTES).as_deref());
             w.raw(retracted);
             stanza_id::write(w, id, room);
-            write_occupant_id(w, &item.occupant_id);
+            if !item.occupant_id.is_empty() {
+                write_occupant_id(w, &item.occupant_id);
+            }
             delay::write(w, room, item.millis);
             w.end();
         });
@@ -114,12 +134,9 @@ impl RoomHistory {
         self.bytes -= item.stanza.bytes().len();
         self.bytes += tombstone.bytes().len();
         item.stanza = tombstone;
+        // It may be longer than the message.
+        self.trim(limits);
         true
-    }
-
-    /// Messages within the last hour, as XEP-0502 counts them.
-    pub(crate) fn messages_since(&self, millis: u64) -> usize {
-        self.items.iter().rev().take_while(|item| item.millis >= millis).count()
     }
 }
 
@@ -142,12 +159,14 @@ mod tests {
             occupants: 10,
             presence_occupants: 10,
             history_messages: 4,
+            stored_history_messages: 0,
             history_bytes: 1_000,
             nick_bytes: 10,
             subject_bytes: 10,
             affiliations: 10,
             presence_bytes: 10,
             avatar_bytes: 10,
+            invitations_per_hour: 10,
         }
     }
 
@@ -167,7 +186,7 @@ mod tests {
     fn section_7_2_14_the_strictest_limit_decides() {
         let history = history();
         let ids = |request: HistoryRequest, limit| -> String {
-            history.select(&request, limit, 6_000).iter().map(|item| &item.id[1..]).collect()
+            history.select(&request, limit, 6_000, "a@b/c").iter().map(|item| &item.id[1..]).collect()
         };
         let all = HistoryRequest::default();
         assert_eq!(ids(all, 20), "3456", "the room keeps four");
@@ -175,7 +194,7 @@ mod tests {
         assert_eq!(ids(HistoryRequest { max_stanzas: Some(3), ..all }, 20), "456");
         assert_eq!(ids(HistoryRequest { max_stanzas: Some(0), ..all }, 20), "");
         assert_eq!(ids(HistoryRequest { max_chars: Some(0), ..all }, 20), "");
-        assert_eq!(ids(HistoryRequest { max_chars: Some(40), ..all }, 20), "56");
+        assert_eq!(ids(HistoryRequest { max_chars: Some(62), ..all }, 20), "56");
         assert_eq!(ids(HistoryRequest { seconds: Some(1), ..all }, 20), "56");
         assert_eq!(ids(HistoryRequest { since: Some(4_000), ..all }, 20), "456");
         assert_eq!(ids(HistoryRequest { since: Some(4_000), seconds: Some(1), ..all }, 20), "56");
@@ -190,8 +209,12 @@ mod tests {
     fn a_retracted_message_leaves_a_tombstone() {
         let mut history = history();
         let retracted = b"<retracted xmlns='urn:xmpp:message-retract:1'/>";
-        assert!(history.retract("s5", "coven@chat.shakespeare.lit", retracted));
-        assert!(!history.retract("s1", "coven@chat.shakespeare.lit", retracted), "not kept any more");
+        let larger = limits();
+        assert!(history.retract("s5", "coven@chat.shakespeare.lit", retracted, &larger));
+        assert!(
+            !history.retract("s1", "coven@chat.shakespeare.lit", retracted, &larger),
+            "not kept any more"
+        );
         let text = String::from_utf8(history.get("s5").unwrap().stanza.bytes().to_vec()).unwrap();
         assert!(
             text.contains("<retracted ") && text.contains("id='5'") && text.contains("<delay "),

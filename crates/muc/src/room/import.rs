@@ -30,6 +30,9 @@ impl Room {
         room.config.apply(config, &limits).map_err(|error| error.as_str().to_owned())?;
         for (user, affiliation, nick, reason) in &imported.affiliations {
             let Some(affiliation) = Affiliation::from_name(affiliation) else { continue };
+            if super::admin::check_domain(user, affiliation).is_err() {
+                continue;
+            }
             let is_text = |text: &&&str| !text.is_empty() && text.chars().all(xml::is_char);
             let address = room.jid.with_resource(nick).ok();
             let nick = address.as_ref().and_then(|address| address.resource());

@@ -1,6 +1,6 @@
 //! Mediated invitations and their declines: XEP-0045 1.35.5, section 7.8.2; direct ones (XEP-0249 1.2) do not pass the room.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError};
@@ -8,7 +8,7 @@ use throng_core::SharedStanza;
 use xml::{Ns, TreeNode};
 
 use super::{Room, RoomCtx};
-use crate::privileges::{Affiliation, RoomRole};
+use crate::privileges::Affiliation;
 
 /// Invitations in one message.
 const MAX_INVITATIONS: usize = 20;
@@ -17,12 +17,12 @@ const MAX_PENDING: usize = 256;
 /// Longest reason, in bytes.
 const MAX_REASON_BYTES: usize = 1024;
 
-/// Invitations of one user that were neither declined nor accepted; administrators of the room are exempt.
+/// Invitations of one user that were neither declined nor accepted; administrators of the node are exempt.
 const MAX_PENDING_OF_USER: usize = 50;
 /// Time after which an invitation cannot be declined any more, in milliseconds.
 const EXPIRY_MILLIS: u64 = 86_400_000;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PendingInvitation {
     invitee: Jid,
     inviter: Jid,
@@ -31,10 +31,20 @@ struct PendingInvitation {
 
 /// Invitations that were neither declined nor accepted, so that only invited users reach an occupant by declining, and
 /// nobody invites without a limit.
-#[derive(Debug, Default)]
-pub(super) struct PendingInvitations(VecDeque<PendingInvitation>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PendingInvitations(VecDeque<PendingInvitation>);
 
 impl PendingInvitations {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether none of them can be declined any more.
+    pub(crate) fn is_expired(&self, now: u64) -> bool {
+        self.0.back().is_none_or(|one| now >= one.millis.saturating_add(EXPIRY_MILLIS))
+    }
+
     fn add(&mut self, invitee: Jid, inviter: Jid, millis: u64) {
         if self.0.len() == MAX_PENDING {
             self.0.pop_front();
@@ -76,10 +86,9 @@ impl Room {
         x: TreeNode<'_>,
         from: &Jid,
     ) -> Result<(), StanzaError> {
-        let occupant = self.occupant(from)?;
+        self.occupant(from)?;
         let affiliation = self.affiliation(ctx, from.bare());
-        let is_restricted = self.config.members_only && !self.config.allow_invites;
-        if occupant.role < RoomRole::Participant || is_restricted && !affiliation.is_privileged() {
+        if self.config.members_only && !self.config.allow_invites && !affiliation.is_privileged() {
             let text = "you are not allowed to invite users to this room";
             return Err(StanzaError::new(StanzaCondition::Forbidden).text(text));
         }
@@ -92,39 +101,63 @@ impl Room {
         for invitation in invitations {
             let to = invitation.attr("to").ok_or(StanzaCondition::BadRequest)?;
             let to = Jid::parse(&to).map_err(|_| StanzaCondition::JidMalformed)?;
-            if to.domain() == self.jid.domain() {
-                return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("rooms cannot be invited"));
+            if to.local().is_none() || to.domain() == self.jid.domain() {
+                let text = "only users can be invited, and no rooms or servers";
+                return Err(StanzaError::new(StanzaCondition::NotAcceptable).text(text));
+            }
+            if self.affiliations.of(to.as_ref()) == Affiliation::Outcast {
+                return Err(StanzaError::new(StanzaCondition::Forbidden).text("this user is banned"));
             }
             invited.push((to, invitation));
         }
-        let pending = self.invitations.count_of(from.bare(), ctx.now) + invited.len();
-        if pending > MAX_PENDING_OF_USER && !affiliation.is_privileged() {
+        let members = self.new_members(invited.iter().map(|(to, _)| to))?;
+        if !self.may_invite(ctx, from.bare(), invited.len()) {
             return Err(
                 StanzaError::new(StanzaCondition::ResourceConstraint).text("too many invitations; wait")
             );
         }
+        // Section 7.8.2: an invitation to a members-only room makes a member.
+        for user in members {
+            self.change_affiliation(ctx, &user, Affiliation::Member, None, None, None);
+        }
         for (to, invitation) in invited {
-            let user = to.bare().to_jid();
-            if self.affiliations.of(user.as_ref()) == Affiliation::Outcast {
-                return Err(StanzaError::new(StanzaCondition::Forbidden).text("this user is banned"));
-            }
-            // Section 7.8.2: an invitation to a members-only room makes a member.
-            if self.config.members_only && self.affiliations.of(user.as_ref()) < Affiliation::Member {
-                // The other half is for administrators, so that they can still ban users.
-                if self.affiliations.len() >= self.limits().affiliations / 2 {
-                    return Err(StanzaCondition::ResourceConstraint.into());
-                }
-                self.check_affiliation_capacity(1)?;
-                self.affiliations.set(&user, Affiliation::Member, None, None);
-                self.note_change();
-            }
             let reason = invitation.child("reason", Ns::MucUser).map(|reason| reason.text());
             let resumed = invitation.child("continue", Ns::MucUser);
             let stanza = self.invitation(&to, from, reason.as_deref(), resumed, &(ctx.new_id)());
+            self.invitations.add(to.bare().to_jid(), from.clone(), ctx.now);
             ctx.send(stanza, self.jid.clone(), to);
-            self.invitations.add(user, from.clone(), ctx.now);
         }
         Ok(())
+    }
+
+    /// Whether a user may send this number of invitations, which then count.
+    fn may_invite(&mut self, ctx: &RoomCtx<'_>, inviter: JidRef<'_>, number: usize) -> bool {
+        if ctx.is_service_admin {
+            return true;
+        }
+        let pending = self.invitations.count_of(inviter, ctx.now) + number;
+        let limit = self.limits().invitations_per_hour;
+        pending <= MAX_PENDING_OF_USER && ctx.invitations.count(inviter, number, limit, ctx.now)
+    }
+
+    /// The users whom an invitation makes members, if the lists have room for them.
+    fn new_members<'a>(&self, invited: impl Iterator<Item = &'a Jid>) -> Result<BTreeSet<Jid>, StanzaError> {
+        let is_new = |user: &Jid| {
+            self.config.members_only && self.affiliations.of(user.as_ref()) < Affiliation::Member
+        };
+        let new: BTreeSet<Jid> = invited.map(|to| to.bare().to_jid()).filter(is_new).collect();
+        self.check_capacity_for_outsiders(new.iter())?;
+        Ok(new)
+    }
+
+    /// Invitations that were neither declined nor accepted.
+    pub(crate) fn pending_invitations(&self) -> &PendingInvitations {
+        &self.invitations
+    }
+
+    /// The room is in memory again.
+    pub(crate) fn set_pending_invitations(&mut self, pending: PendingInvitations) {
+        self.invitations = pending;
     }
 
     /// Section 9.5: a new member of a members-only room is invited.
@@ -137,6 +170,10 @@ impl Room {
     ) {
         // Rooms cannot enter.
         if user.local().is_none() || user.domain() == self.jid.domain() {
+            return;
+        }
+        // Of too many new members, the last ones are not invited.
+        if !self.may_invite(ctx, inviter.as_ref(), 1) {
             return;
         }
         let stanza = self.invitation(user, inviter, reason, None, &(ctx.new_id)());
@@ -177,7 +214,7 @@ impl Room {
         })
     }
 
-    /// Section 7.8.2: an invitation to an address that does not exist has come back.
+    /// Section 7.8.2: an invitation has come back. Servers answer `service-unavailable` for users that do not exist, and for others.
     pub(super) fn invitation_failed(&mut self, ctx: &mut RoomCtx<'_>, invitee: &Jid) {
         let Some(inviter) = self.invitations.take_oldest(&invitee.bare().to_jid()) else { return };
         let stanza = SharedStanza::build(|w| {

@@ -18,6 +18,8 @@ use super::{Room, RoomCtx, send_error};
 
 /// Requests without an answer; a further one replaces the oldest.
 const MAX_PENDING: usize = 256;
+/// Those of one session.
+const MAX_PENDING_OF_SESSION: usize = 32;
 /// Longest content of a request or an answer, in bytes.
 const MAX_CONTENT_BYTES: usize = 262_144;
 
@@ -39,6 +41,17 @@ struct RelayedRequest {
 pub(super) struct RelayedRequests(VecDeque<RelayedRequest>);
 
 impl RelayedRequests {
+    /// Forgets the oldest request of a session that has too many, otherwise the oldest of all.
+    fn make_room(&mut self, requester: &Jid) {
+        let is_own = |one: &&RelayedRequest| one.requester == *requester;
+        if self.0.iter().filter(is_own).count() >= MAX_PENDING_OF_SESSION {
+            let oldest = self.0.iter().position(|one| one.requester == *requester);
+            oldest.and_then(|at| self.0.remove(at));
+        } else if self.0.len() >= MAX_PENDING {
+            self.0.pop_front();
+        }
+    }
+
     /// Forgets requests to and of an occupant who has left.
     pub(super) fn remove_session_of(&mut self, occupant: &Occupant) {
         self.0.retain(|one| {
@@ -98,17 +111,20 @@ impl Room {
         };
         let id = (ctx.new_id)();
         let kind = if stanza.kind() == StanzaKind::Iq(IqType::Set) { "set" } else { "get" };
+        if kind == "set" && !self.config.allow_pm.permits(sender.role) {
+            let text = "private messages are not allowed in this room";
+            return Err(StanzaError::new(StanzaCondition::Forbidden).text(text));
+        }
         let addresses = (sender.jid.clone(), target.clone());
         let relayed = relay(stanza, kind, &id, &addresses)?;
-        if self.relayed.0.len() == MAX_PENDING {
-            self.relayed.0.pop_front();
-        }
+        let occupant = recipient.jid.clone();
+        self.relayed.make_room(from);
         self.relayed.0.push_back(RelayedRequest {
             id,
             requester: from.clone(),
             requester_id: raw_id,
             recipient: target,
-            occupant: recipient.jid.clone(),
+            occupant,
         });
         ctx.send(Some(relayed), addresses.0, addresses.1);
         Ok(())

@@ -1,11 +1,9 @@
 //! Messages to all occupants: XEP-0045 1.35.5, section 7.4; ids: XEP-0359 0.7.0, XEP-0421 1.0.1; retraction by the sender:
-//! XEP-0424 0.4.2; slow mode: XEP-0500 0.1.0; hints: XEP-0334 0.4.0.
+//! XEP-0424 0.4.2; activity: XEP-0502 0.1.0; hints: XEP-0334 0.4.0.
 
 use jid::Jid;
 use stanza::payload::datetime;
-use stanza::{
-    ErrorType, MessageType, NewAddresses, PayloadNs, PayloadSet, StanzaCondition, StanzaError, StanzaKind,
-};
+use stanza::{MessageType, NewAddresses, PayloadNs, PayloadSet, StanzaCondition, StanzaError, StanzaKind};
 use throng_core::SharedStanza;
 use xml::{Ns, TreeNode, Writer};
 
@@ -13,6 +11,9 @@ use super::history::{HistoryItem, write_occupant_id};
 use super::occupants::Occupant;
 use super::{Room, RoomCtx, subject};
 use crate::privileges::{Affiliation, RoomRole};
+
+/// Longest id of a client that the room repeats in a tombstone, in bytes.
+pub(super) const MAX_ID_BYTES: usize = 1024;
 
 impl Room {
     /// A message to the room itself.
@@ -64,39 +65,45 @@ impl Room {
             let text = "visitors cannot send messages to this room";
             return Err(StanzaError::new(StanzaCondition::Forbidden).text(text));
         }
-        let is_stored = is_stored(message);
-        // A hint (XEP-0334) does not make a message less of one.
-        let is_limited = is_stored || message.child("body", Ns::Client).is_some();
-        if is_limited {
-            self.check_slow_mode(occupant, ctx.now)?;
-        }
         let (address, id) = (occupant.jid.clone(), (ctx.new_id)());
-        let (nick, occupant_id) = (occupant.nick().to_owned(), occupant.occupant_id);
-        let reflected = self.reflected(stanza, occupant, &id)?;
+        let occupant_id = occupant.occupant_id;
+        // Section 7.9: the owner sends the history of a conversation to the room, with the times of its messages.
+        let keeps_times = self.affiliation_of(occupant) == Affiliation::Owner;
+        let reflected = self.reflected(stanza, occupant, &id, keeps_times)?;
+        // Only messages with a body count (XEP-0500, section 6).
+        if message.child("body", Ns::Client).is_some() {
+            self.check_slow_mode(ctx, from.bare())?;
+        }
+        if is_activity(message) {
+            self.activity.note(ctx.now);
+        }
         let recipients = self.occupants.all_sessions();
         ctx.multicast(Some(reflected.clone()), &address, recipients);
         if let Some(retract) = message.child("retract", Ns::Retract) {
             self.retract_own(ctx, retract, stanza, &occupant_id);
         }
-        if is_limited {
-            self.occupants.set_last_message(&nick, ctx.now);
-        }
-        if is_stored {
-            let stanza = self.with_delay(&reflected, ctx.now);
-            let item = HistoryItem {
-                stanza,
-                from: address,
-                id: id.into(),
-                occupant_id: (*occupant_id).into(),
-                millis: ctx.now,
-            };
-            let limits = *self.limits();
-            if self.is_persistent() {
-                self.unsaved.push(item.entry());
-            }
-            self.history.push(item, &limits);
+        if is_stored(message) {
+            self.add_to_history(ctx.now, &reflected, address, id, &occupant_id);
         }
         Ok(())
+    }
+
+    /// Adds a message of an occupant or, without an occupant id, of the room.
+    pub(super) fn add_to_history(
+        &mut self,
+        millis: u64,
+        stanza: &SharedStanza,
+        from: Jid,
+        id: String,
+        occupant_id: &str,
+    ) {
+        let stanza = self.with_delay(stanza, millis);
+        let item = HistoryItem { stanza, from, id: id.into(), occupant_id: occupant_id.into(), millis };
+        let limits = *self.limits();
+        if self.is_persistent() {
+            self.unsaved.push(item.entry());
+        }
+        self.history.push(item, &limits);
     }
 
     /// XEP-0424: the sender retracts a message, so its content is not sent to newcomers any more.
@@ -108,6 +115,9 @@ impl Room {
         occupant_id: &str,
     ) {
         let Some(target) = retract.attr("id") else { return };
+        if self.subject_id().is_some_and(|(id, author)| *id == *target && author == occupant_id) {
+            self.clear_subject();
+        }
         let is_own = self.history.get(&target).is_some_and(|item| &*item.occupant_id == occupant_id);
         if !is_own {
             return;
@@ -115,27 +125,9 @@ impl Room {
         let mut retracted = Vec::new();
         let mut w = xml::Writer::new(&mut retracted);
         w.start_ns("retracted", Ns::Retract).attr("stamp", &datetime::format_utc(ctx.now, false));
-        w.attr_opt("id", stanza.head().id(stanza.bytes()).as_deref()).end();
+        let id = stanza.head().id(stanza.bytes()).filter(|id| id.len() <= MAX_ID_BYTES);
+        w.attr_opt("id", id.as_deref()).end();
         self.retract_from_history(&target, &retracted);
-    }
-
-    /// XEP-0500: one message in this time, except from moderators.
-    fn check_slow_mode(&self, occupant: &Occupant, now: u64) -> Result<(), StanzaError> {
-        let seconds = self.config.slow_mode_seconds;
-        let due = occupant.last_message_millis.saturating_add(u64::from(seconds) * 1000);
-        if seconds == 0
-            || occupant.role == RoomRole::Moderator
-            || occupant.last_message_millis == 0
-            || now >= due
-        {
-            return Ok(());
-        }
-        let wait = (due - now).div_ceil(1000);
-        let text = format!(
-            "You have exceeded the limit imposed by the slow mode in this room. You have to wait {seconds} seconds \
-             between messages; {wait} are left."
-        );
-        Err(StanzaError::new(StanzaCondition::PolicyViolation).kind(ErrorType::Wait).text(text))
     }
 
     /// The message as occupants receive it: from the occupant JID, without `to`, with ids.
@@ -144,10 +136,9 @@ impl Room {
         stanza: &SharedStanza,
         occupant: &Occupant,
         id: &str,
+        keeps_times: bool,
     ) -> Result<SharedStanza, StanzaError> {
-        // Section 7.9: the owner sends the history of a conversation to the room, with the times of its messages.
-        let is_owner = self.affiliations.of(occupant.user()) == Affiliation::Owner;
-        let stanza = without_claims(stanza, is_owner.then_some(self.jid.domain()))?;
+        let stanza = without_claims(stanza, keeps_times.then_some(self.jid.domain()))?;
         let mut out = Vec::with_capacity(stanza.bytes().len() + 256);
         let new = NewAddresses { from: Some(occupant.jid.as_str()), to: None };
         let too_long = |_| StanzaError::new(StanzaCondition::NotAcceptable).text("the message is too long");
@@ -181,15 +172,20 @@ pub(super) fn without_claims(
     stanza: &SharedStanza,
     service: Option<&str>,
 ) -> Result<SharedStanza, StanzaError> {
-    const CLAIMS: PayloadSet =
-        PayloadSet::of(&[PayloadNs::StanzaId, PayloadNs::OccupantId, PayloadNs::MucUser, PayloadNs::Delay]);
+    const CLAIMS: PayloadSet = PayloadSet::of(&[
+        PayloadNs::StanzaId,
+        PayloadNs::OccupantId,
+        PayloadNs::MucUser,
+        PayloadNs::Delay,
+        PayloadNs::DelayLegacy,
+    ]);
     if !stanza.head().payloads().intersects(CLAIMS) {
         return Ok(stanza.clone());
     }
     let without = stanza.without(|child, gone| {
         let is_claim = match child.ns() {
             Some(Ns::StanzaId) => child.name() == "stanza-id",
-            Some(Ns::OccupantId | Ns::MucUser) => true,
+            Some(Ns::OccupantId | Ns::MucUser | Ns::DelayLegacy) => true,
             Some(Ns::Delay) => service.is_none_or(|service| !is_of_others(*child, service)),
             _ => false,
         };
@@ -208,8 +204,17 @@ fn is_of_others(delay: TreeNode<'_>, service: &str) -> bool {
     stamp.is_some() && from.is_some_and(|from| from.domain() != service)
 }
 
-/// Whether a message belongs to the history: it has a body or the hint to store it, and no hint against it (XEP-0334).
+/// Whether a message counts as activity (XEP-0502, section 4): it has a body and corrects no other.
+pub(super) fn is_activity(message: TreeNode<'_>) -> bool {
+    message.child("body", Ns::Client).is_some() && message.child("replace", Ns::Correct).is_none()
+}
+
+/// Whether a message belongs to the history: it has a body or the hint to store it, and no hint against it (XEP-0334). A retraction
+/// always does (XEP-0424, section 5).
 fn is_stored(message: TreeNode<'_>) -> bool {
+    if message.child("retract", Ns::Retract).is_some() {
+        return true;
+    }
     let hint = |name| message.child(name, Ns::Hints).is_some();
     if hint("no-store") || hint("no-permanent-store") {
         return false;

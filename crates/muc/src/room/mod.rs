@@ -2,12 +2,14 @@
 //!
 //! One task owns a room (`room_task.rs`), so its inputs have one order, which is that of every occupant.
 
+mod activity;
 mod admin;
 mod administration;
 mod affiliations;
 mod avatar;
 mod config;
 mod copy;
+mod delivery_errors;
 mod disco;
 mod entering;
 mod hats;
@@ -24,6 +26,8 @@ mod owner;
 mod presence;
 mod private_messages;
 mod registration;
+mod retained_roles;
+mod slow_mode;
 mod snapshot;
 mod subject;
 mod visibility;
@@ -35,28 +39,36 @@ use jid::{Jid, JidRef};
 use ring::hmac;
 use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
 use store::RoomHistoryEntry;
+use store::rooms::KEEP_ALL;
 use throng_core::iq::IqAnswer;
 use throng_core::multicast::Multicast;
 use throng_core::receipt::ReceiptIssuer;
 use throng_core::{Effect, Effects, Node, RecipientList, SharedStanza, StanzaSource, UndeliveredRecipient};
 use xml::{Ns, TreeNode, Writer};
 
+use self::activity::RoomActivity;
 use self::affiliations::Affiliations;
 use self::config::RoomConfig;
+use self::delivery_errors::SentPrivateMessages;
 use self::hats::RoomHats;
 use self::history::RoomHistory;
-use self::invitations::PendingInvitations;
 use self::iq_relay::RelayedRequests;
 use self::occupant_id::OccupantId;
 use self::occupants::{Occupant, Occupants};
+use self::registration::UnansweredRequests;
+use self::retained_roles::RetainedRoles;
+use self::slow_mode::SlowModeTimes;
 use self::subject::Subject;
+use crate::invitation_registry::InvitationRegistry;
 use crate::options::{RoomLimits, ServiceOptions};
 use crate::privileges::{Affiliation, RoomRole};
+use crate::room_directory::RoomSummary;
 
 pub(crate) use self::administration::{
     AffiliationOutcome, CreationOutcome, DestructionOutcome, ListedAffiliation,
 };
 pub(crate) use self::copy::{RoomCopy, empty_copy};
+pub(crate) use self::invitations::PendingInvitations;
 pub(crate) use self::iq_relay::not_in_room;
 pub(crate) use self::owner::DestroyNotice;
 pub(crate) use self::presence::report_not_in_room;
@@ -74,6 +86,8 @@ pub(crate) struct RoomCtx<'a> {
     pub(crate) occupant_key: &'a hmac::Key,
     /// Whether the sender administers the service.
     pub(crate) is_service_admin: bool,
+    /// Invitations of each user to all rooms.
+    pub(crate) invitations: &'a InvitationRegistry,
     pub(crate) undelivered: &'a UndeliveredReport,
     /// Fulfilled when all nodes have acknowledged the first multicast, which is the message that is being handled.
     pub(crate) delivered: Option<ReceiptIssuer>,
@@ -144,6 +158,12 @@ pub(crate) struct Room {
     subject: Subject,
     invitations: PendingInvitations,
     relayed: RelayedRequests,
+    private_messages: SentPrivateMessages,
+    registrations: UnansweredRequests,
+    voice_requests: UnansweredRequests,
+    slow_mode: SlowModeTimes,
+    activity: RoomActivity,
+    roles: RetainedRoles,
     /// The vCard, with the hashes of its photos.
     avatar: Option<avatar::RoomAvatar>,
     hats: RoomHats,
@@ -174,6 +194,12 @@ impl Room {
             subject: Subject::default(),
             invitations: PendingInvitations::default(),
             relayed: RelayedRequests::default(),
+            private_messages: SentPrivateMessages::default(),
+            registrations: UnansweredRequests::default(),
+            voice_requests: UnansweredRequests::default(),
+            slow_mode: SlowModeTimes::default(),
+            activity: RoomActivity::default(),
+            roles: RetainedRoles::default(),
             avatar: None,
             hats: RoomHats::default(),
             locked: true,
@@ -188,11 +214,6 @@ impl Room {
     /// Its address.
     pub(crate) fn jid(&self) -> &Jid {
         &self.jid
-    }
-
-    /// The user who created it.
-    pub(crate) fn creator(&self) -> &Jid {
-        &self.creator
     }
 
     /// Whether it exists.
@@ -213,6 +234,29 @@ impl Room {
     /// Its natural-language name.
     pub(crate) fn name(&self) -> &str {
         &self.config.name
+    }
+
+    /// What others learn of it in lists of rooms.
+    pub(crate) fn summary(&self) -> RoomSummary {
+        RoomSummary {
+            name: self.config.name.clone(),
+            is_public: self.is_public(),
+            is_persistent: self.is_persistent(),
+            occupants: self.occupants.len(),
+            creator: self.creator.clone(),
+            description: self.config.description.as_str().into(),
+            language: self.config.language.as_str().into(),
+            is_open: self.is_open(),
+            is_non_anonymous: self.config.non_anonymous,
+        }
+    }
+
+    /// Whether these details are those of the room.
+    pub(crate) fn has_details(&self, summary: &RoomSummary) -> bool {
+        *summary.description == *self.config.description
+            && *summary.language == *self.config.language
+            && summary.is_open == self.is_open()
+            && summary.is_non_anonymous == self.config.non_anonymous
     }
 
     /// Number of occupants.
@@ -261,9 +305,21 @@ impl Room {
         std::mem::take(&mut self.unsaved)
     }
 
-    /// Number of messages of the history that the store keeps: those that are in memory, whose bytes are bounded.
-    pub(crate) fn history_limit(&self) -> u32 {
-        u32::try_from(self.history.iter().count()).unwrap_or(u32::MAX)
+    /// Number of messages of the history that are in memory.
+    pub(crate) fn history_length(&self) -> usize {
+        self.history.len()
+    }
+
+    /// Number of messages that the store keeps when `more` are added. Removing others takes long in a long history, so it is not done
+    /// each time, but so often that there are a hundredth too many on average.
+    pub(crate) fn stored_history(&self, more: usize) -> u32 {
+        let (limit, in_memory) = (self.limits().stored_history_messages, self.history_length());
+        let step = limit / 100;
+        let random = u32::from_be_bytes(base::id::random_bytes()) as usize;
+        if limit > in_memory && random.checked_rem(step).is_some_and(|random| random >= more) {
+            return KEEP_ALL;
+        }
+        u32::try_from(limit.max(in_memory)).unwrap_or(KEEP_ALL)
     }
 
     /// The inputs that are handled together end.
@@ -290,7 +346,7 @@ impl Room {
                 Ok(())
             }
             PresenceType::Error => {
-                self.delivery_error(ctx, stanza, from);
+                self.delivery_error(ctx, stanza, from, to);
                 Ok(())
             }
             _ => Ok(()),
@@ -301,7 +357,7 @@ impl Room {
     /// Handles a message to the room or an occupant.
     pub(crate) fn message(&mut self, ctx: &mut RoomCtx<'_>, stanza: &SharedStanza, from: &Jid, to: &Jid) {
         if stanza.kind().is_error() {
-            self.delivery_error(ctx, stanza, from);
+            self.delivery_error(ctx, stanza, from, to);
             return;
         }
         let result = match to.resource() {
@@ -316,6 +372,13 @@ impl Room {
     /// # Errors
     /// The error for the requester.
     pub(crate) fn request(&mut self, ctx: &mut RoomCtx<'_>, request: &RoomRequest<'_>) -> IqAnswer {
+        self.answer(ctx, request).map_err(|error| match error.by {
+            Some(_) => error,
+            None => error.by(self.jid.as_str()),
+        })
+    }
+
+    fn answer(&mut self, ctx: &mut RoomCtx<'_>, request: &RoomRequest<'_>) -> IqAnswer {
         if self.locked && !self.is_owner(ctx, request.from.bare()) {
             return Err(StanzaCondition::ItemNotFound.into());
         }
@@ -323,7 +386,7 @@ impl Room {
             (Some(Ns::MucAdmin), "query") => self.admin_request(ctx, request),
             (Some(Ns::MucOwner), "query") => self.owner_request(ctx, request),
             (Some(Ns::DiscoInfo), "query") => self.disco_info(ctx, request),
-            (Some(Ns::DiscoItems), "query") => self.disco_items(request),
+            (Some(Ns::DiscoItems), "query") => self.disco_items(ctx, request),
             (Some(Ns::Register), "query") => self.registration_request(ctx, request),
             (Some(Ns::VCardTemp), "vCard") => self.avatar_request(ctx, request),
             (Some(Ns::Moderate), "moderate") => self.moderate(ctx, request),
@@ -335,32 +398,7 @@ impl Room {
 
     /// Removes sessions that did not receive a stanza (section 11.1, section 18.1.2).
     pub(crate) fn sessions_lost(&mut self, ctx: &mut RoomCtx<'_>, sessions: &[Jid]) {
-        for session in sessions {
-            self.remove_lost_session(ctx, session);
-        }
-    }
-
-    /// A stanza that could not be delivered comes back from a session.
-    fn delivery_error(&mut self, ctx: &mut RoomCtx<'_>, stanza: &SharedStanza, from: &Jid) {
-        /// Delivery-related errors (section 18.1.2).
-        const CONDITIONS: [&str; 6] = [
-            "gone",
-            "item-not-found",
-            "recipient-unavailable",
-            "redirect",
-            "remote-server-not-found",
-            "remote-server-timeout",
-        ];
-        let Ok(tree) = stanza.tree() else { return };
-        let error = tree.root().child("error", Ns::Client);
-        let condition =
-            error.and_then(|error| error.child_elements().find(|one| one.ns() == Some(Ns::Stanzas)));
-        if condition.is_some_and(|condition| CONDITIONS.contains(&condition.name())) {
-            if self.occupants.of_session(from).is_none() && matches!(stanza.kind(), StanzaKind::Message(_)) {
-                self.invitation_failed(ctx, from);
-            }
-            self.remove_lost_session(ctx, from);
-        }
+        self.remove_lost_sessions(ctx, sessions);
     }
 
     fn refuse(
@@ -376,7 +414,12 @@ impl Room {
         }
     }
 
-    /// The affiliation of a user; administrators of the service are owners of every room.
+    /// The affiliation of an occupant; administrators of the service are owners of every room.
+    fn affiliation_of(&self, occupant: &Occupant) -> Affiliation {
+        if occupant.is_service_admin { Affiliation::Owner } else { self.affiliations.of(occupant.user()) }
+    }
+
+    /// The affiliation of the sender.
     fn affiliation(&self, ctx: &RoomCtx<'_>, user: JidRef<'_>) -> Affiliation {
         if ctx.is_service_admin { Affiliation::Owner } else { self.affiliations.of(user) }
     }
@@ -432,6 +475,7 @@ pub(crate) fn send_error(
     to: &Jid,
     error: &StanzaError,
 ) {
+    let error = StanzaError { by: Some(to.bare().as_str().into()), ..error.clone() };
     let reply = error.reply(stanza.bytes(), stanza.head(), Some(to.as_str()), Some(from.as_str()));
     let Some(reply) = reply.and_then(|reply| SharedStanza::parse(&reply)) else { return };
     reply.mark_server_answer();

@@ -21,7 +21,8 @@ const MAX_REASON_BYTES: usize = 1024;
 impl Room {
     /// Replaces a message of the history by a tombstone.
     pub(super) fn retract_from_history(&mut self, id: &str, retracted: &[u8]) {
-        if self.history.retract(id, self.jid.as_str(), retracted)
+        let limits = *self.limits();
+        if self.history.retract(id, self.jid.as_str(), retracted, &limits)
             && self.is_persistent()
             && let Some(item) = self.history.get(id)
         {
@@ -67,8 +68,15 @@ impl Room {
         write_moderated(&mut w);
         w.end();
         self.retract_from_history(&id, &retracted);
+        if self.subject_id().is_some_and(|(subject, _)| *subject == *id) {
+            self.clear_subject();
+        }
         let recipients = self.occupants.all_sessions();
-        ctx.multicast(announcement, &self.jid.clone(), recipients);
+        ctx.multicast(announcement.clone(), &self.jid.clone(), recipients);
+        // Newcomers who have the message learn that it is retracted (XEP-0424, section 5).
+        if let Some(announcement) = announcement {
+            self.add_to_history(ctx.now, &announcement, self.jid.clone(), message_id, "");
+        }
         Ok(Vec::new())
     }
 }

@@ -61,6 +61,6 @@ fn renamed(before: &Occupant, jid: Jid) -> Occupant {
         occupant_id: before.occupant_id,
         sessions: smallvec::SmallVec::new(),
         is_announced: before.is_announced,
-        last_message_millis: before.last_message_millis,
+        is_service_admin: before.is_service_admin,
     }
 }

@@ -31,8 +31,8 @@ pub(crate) struct Occupant {
     pub(crate) sessions: SmallVec<[OccupantSession; 1]>,
     /// Everybody has received its presence, not only moderators.
     pub(crate) is_announced: bool,
-    /// Time of the last message to all, in milliseconds since 1970.
-    pub(crate) last_message_millis: u64,
+    /// The user administers the service, and so owns every room.
+    pub(crate) is_service_admin: bool,
 }
 
 /// A session of an occupant.
@@ -227,12 +227,26 @@ impl Occupants {
         }
     }
 
-    /// An occupant has sent a message to all.
-    pub(crate) fn set_last_message(&mut self, nick: &str, millis: u64) {
-        // The copy of another node does not need it.
-        if let Some(occupant) = self.index_of(nick).and_then(|index| self.at_mut(index)) {
-            occupant.last_message_millis = millis;
+    /// Number of occupants whose presence everybody has received.
+    pub(crate) fn announced_count(&self) -> usize {
+        self.announced
+    }
+
+    /// Everybody receives the presence of an occupant from now on.
+    pub(crate) fn set_announced(&mut self, nick: &str) {
+        let Some(index) = self.index_of(nick) else { return };
+        let Some(occupant) = self.at_mut(index).filter(|one| !one.is_announced) else { return };
+        occupant.is_announced = true;
+        self.announced += 1;
+        self.note_change(nick);
+    }
+
+    /// An occupant whose presence only moderators have received.
+    pub(crate) fn first_hidden(&self) -> Option<&Occupant> {
+        if self.announced == self.len() {
+            return None;
         }
+        self.slots.iter().flatten().find(|one| !one.is_announced).map(|one| &**one)
     }
 
     fn note_change(&mut self, nick: &str) {

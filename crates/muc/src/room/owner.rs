@@ -1,17 +1,19 @@
 //! Configuration and destruction of a room: XEP-0045 1.35.5, sections 10.1, 10.2 and 10.9.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jid::{Jid, JidRef};
+use jid::Jid;
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::SharedStanza;
 use throng_core::iq::IqAnswer;
 use xml::{Ns, TreeNode, Writer};
 
+use super::admin::check_domain;
 use super::history::write_occupant_id;
 use super::presence::OccupantChange;
-use super::{Room, RoomCtx, RoomRequest, RoomState, write_status_codes};
+use super::{Room, RoomConfig, RoomCtx, RoomRequest, RoomState, write_status_codes};
 use crate::privileges::{Affiliation, RoomRole};
 
 const OWNERS: &str = "muc#roomconfig_roomowners";
@@ -98,7 +100,13 @@ impl Room {
         if before.non_anonymous != self.config.non_anonymous {
             codes.push(if self.config.non_anonymous { 172 } else { 173 });
         }
-        if before != self.config {
+        // Section 10.2.1: any other change.
+        let others = RoomConfig {
+            logging: before.logging,
+            non_anonymous: before.non_anonymous,
+            ..self.config.clone()
+        };
+        if before != others {
             codes.push(104);
         }
         if !codes.is_empty() && !was_locked {
@@ -108,77 +116,78 @@ impl Room {
             self.remove_others_than_members(ctx);
         }
         if before.moderated != self.config.moderated {
+            self.roles.clear();
             self.adapt_roles(ctx);
         }
         Ok(())
     }
 
     /// Section 10.5 and 10.8: the complete lists of owners and administrators, as changes.
-    fn read_lists(&self, submitted: &DataForm) -> Result<Vec<(Jid, Affiliation)>, StanzaError> {
-        let mut changes = Vec::new();
+    fn read_lists(&self, submitted: &DataForm) -> Result<BTreeMap<Jid, Affiliation>, StanzaError> {
+        let mut changes = BTreeMap::new();
         for (var, affiliation) in [(ADMINS, Affiliation::Admin), (OWNERS, Affiliation::Owner)] {
             let Some(field) = submitted.get(var) else { continue };
             if field.values.len() > MAX_LISTED {
                 return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many users in a list"));
             }
-            let users: Vec<Jid> = field
+            let users: BTreeSet<Jid> = field
                 .values
                 .iter()
                 .map(|text| Jid::parse(text).map(|jid| jid.bare().to_jid()))
                 .collect::<Result<_, _>>()
                 .map_err(|_| StanzaCondition::JidMalformed)?;
-            let removed = self.affiliations.with(affiliation).filter(|(user, _)| !users.contains(user));
-            let removed: Vec<Jid> = removed.map(|(user, _)| user.clone()).collect();
             // An administrator who becomes an owner, or the reverse, is on the other list.
-            changes.retain(|(user, _)| !users.contains(user));
-            for user in removed {
-                if !changes.iter().any(|(one, _)| *one == user) {
-                    changes.push((user, Affiliation::None));
+            let removed = self.affiliations.with(affiliation).filter(|(user, _)| !users.contains(*user));
+            for (user, _) in removed {
+                changes.entry(user.clone()).or_insert(Affiliation::None);
+            }
+            for user in users {
+                if self.affiliations.of(user.as_ref()) == affiliation {
+                    changes.remove(&user);
+                } else {
+                    check_domain(&user, affiliation)?;
+                    changes.insert(user, affiliation);
                 }
             }
-            let added = users.into_iter().filter(|user| self.affiliations.of(user.as_ref()) != affiliation);
-            for user in added {
-                changes.retain(|(one, _)| *one != user);
-                changes.push((user, affiliation));
-            }
         }
-        let mut owners: Vec<&Jid> =
-            self.affiliations.with(Affiliation::Owner).map(|(user, _)| user).collect();
-        owners.retain(|owner| !changes.iter().any(|(user, _)| user == *owner));
-        let new_owners = changes.iter().filter(|(_, affiliation)| *affiliation == Affiliation::Owner).count();
-        if owners.len() + new_owners == 0 {
+        self.check_number_of_changes(changes.len(), 2 * MAX_LISTED)?;
+        let stays = |user: &Jid| user.local().is_some() && !changes.contains_key(user);
+        let owners = self.affiliations.with(Affiliation::Owner).filter(|(user, _)| stays(user)).count();
+        let new_owners = changes.values().filter(|affiliation| **affiliation == Affiliation::Owner).count();
+        if owners + new_owners == 0 {
             return Err(StanzaError::new(StanzaCondition::Conflict).text("a room must have an owner"));
         }
-        let adds = |(user, affiliation): &&(Jid, Affiliation)| {
-            *affiliation != Affiliation::None && !self.affiliations.contains(user)
+        let added = |(user, affiliation): &(&Jid, &Affiliation)| {
+            **affiliation != Affiliation::None && !self.affiliations.contains(user)
         };
-        self.check_affiliation_capacity(changes.iter().filter(adds).count())?;
+        let added: Vec<&Jid> = changes.iter().filter(added).map(|(user, _)| user).collect();
+        let bytes = added.iter().map(|user| self.affiliations.growth(user, None, None)).sum();
+        self.check_affiliation_capacity(added.len(), bytes)?;
         Ok(changes)
     }
 
     /// Section 10.2.1: a room becomes members-only.
     fn remove_others_than_members(&mut self, ctx: &mut RoomCtx<'_>) {
-        let is_member = |user: JidRef<'_>| self.affiliations.of(user) >= Affiliation::Member;
-        let others = self.occupants.iter().filter(|one| !is_member(one.user()));
+        let others = self.occupants.iter().filter(|one| self.affiliation_of(one) < Affiliation::Member);
         let others: Vec<String> = others.map(|one| one.nick().to_owned()).collect();
-        for nick in others {
-            let change = OccupantChange { is_unavailable: true, codes: &[322], ..Default::default() };
-            self.remove_occupant(ctx, &nick, &change);
-        }
+        let change = OccupantChange { is_unavailable: true, codes: &[322], ..Default::default() };
+        self.remove_occupants(ctx, &others, &change);
     }
 
-    /// A room becomes moderated, or is not any more: voice of occupants without an affiliation.
+    /// A room becomes moderated, or is not any more: voice of occupants without an affiliation. In a large room only they and moderators
+    /// learn of it: all to all would be millions of stanzas.
     fn adapt_roles(&mut self, ctx: &mut RoomCtx<'_>) {
         let moderated = self.config.moderated;
         let unaffiliated = |one: &&super::Occupant| {
-            one.role < RoomRole::Moderator && self.affiliations.of(one.user()) == Affiliation::None
+            one.role < RoomRole::Moderator && self.affiliation_of(one) == Affiliation::None
         };
-        let nicks = self.occupants.iter().filter(unaffiliated).map(|one| one.nick().to_owned());
-        for nick in nicks.collect::<Vec<_>>() {
-            let role = Affiliation::None.default_role(moderated);
-            if self.occupants.get(&nick).is_some_and(|one| one.role != role) {
-                self.change_role(ctx, &nick, role, None, None);
-            }
+        let role = Affiliation::None.default_role(moderated);
+        let changing = self.occupants.iter().filter(unaffiliated).filter(|one| one.role != role);
+        let nicks: Vec<String> = changing.map(|one| one.nick().to_owned()).collect();
+        let only_moderators = self.check_number_of_changes(nicks.len(), usize::MAX).is_err();
+        let change = OccupantChange { only_moderators, ..Default::default() };
+        for nick in nicks {
+            self.set_role(ctx, &nick, role, &change);
         }
     }
 

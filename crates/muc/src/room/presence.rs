@@ -39,6 +39,8 @@ pub(super) struct OccupantChange<'a> {
     pub(super) id: Option<&'a str>,
     /// The only session of the occupant for which `id` and `own_codes` are.
     pub(super) newcomer: Option<&'a Jid>,
+    /// Of the others, only moderators receive it.
+    pub(super) only_moderators: bool,
 }
 
 impl Room {
@@ -113,10 +115,18 @@ impl Room {
         self.remove_session(ctx, from, &change);
     }
 
-    /// Section 11.1: a session is removed after an error.
-    pub(super) fn remove_lost_session(&mut self, ctx: &mut RoomCtx<'_>, session: &Jid) {
+    /// Section 11.1: sessions are removed after an error.
+    pub(super) fn remove_lost_sessions(&mut self, ctx: &mut RoomCtx<'_>, sessions: &[Jid]) {
         let change = OccupantChange { is_unavailable: true, codes: &[333], ..Default::default() };
-        self.remove_session(ctx, session, &change);
+        let mut nicks = Vec::new();
+        for session in sessions {
+            match self.occupants.of_session(session) {
+                Some(occupant) if occupant.sessions.len() == 1 => nicks.push(occupant.nick().to_owned()),
+                Some(_) => self.remove_session(ctx, session, &change),
+                None => {}
+            }
+        }
+        self.remove_occupants(ctx, &nicks, &change);
     }
 
     /// Removes one session. The occupant leaves with the last one.
@@ -137,14 +147,27 @@ impl Room {
 
     /// Removes an occupant with all sessions.
     pub(super) fn remove_occupant(&mut self, ctx: &mut RoomCtx<'_>, nick: &str, change: &OccupantChange<'_>) {
-        let Some(occupant) = self.occupants.remove(nick) else { return };
-        self.announce(ctx, &occupant, change);
-        self.relayed.remove_session_of(&occupant);
+        self.remove_occupants(ctx, &[nick], change);
+    }
+
+    /// Removes occupants together. They do not see each other leave, so that many cost no more than those who stay.
+    pub(super) fn remove_occupants(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        nicks: &[impl AsRef<str>],
+        change: &OccupantChange<'_>,
+    ) {
+        let removed: Vec<Occupant> =
+            nicks.iter().filter_map(|nick| self.occupants.remove(nick.as_ref())).collect();
+        for occupant in &removed {
+            self.announce(ctx, occupant, change);
+            self.relayed.remove_session_of(occupant);
+        }
     }
 
     /// Sends the presence of an occupant to the others, then to the occupant. One that was removed is not among the others.
     pub(super) fn announce(&self, ctx: &mut RoomCtx<'_>, occupant: &Occupant, change: &OccupantChange<'_>) {
-        let for_all = self.is_announced_to_all(occupant);
+        let for_all = self.is_announced_to_all(occupant) && !change.only_moderators;
         let others = |sees: bool| {
             let is_meant = |one: &&Occupant| one.jid != occupant.jid && self.sees_real_jids(one.role) == sees;
             match for_all {
@@ -189,6 +212,19 @@ impl Room {
         sees: bool,
         is_own: bool,
     ) -> Option<SharedStanza> {
+        let content = if change.is_unavailable { change.content } else { occupant.presence() };
+        // Whatever its content is, an occupant is never invisible.
+        self.presence_with(occupant, change, (sees, is_own), content)
+            .or_else(|| self.presence_with(occupant, change, (sees, is_own), &[]))
+    }
+
+    fn presence_with(
+        &self,
+        occupant: &Occupant,
+        change: &OccupantChange<'_>,
+        (sees, is_own): (bool, bool),
+        content: &[u8],
+    ) -> Option<SharedStanza> {
         SharedStanza::build(|w| {
             w.start("presence").attr("from", occupant.jid.as_str());
             if is_own {
@@ -196,10 +232,11 @@ impl Room {
             }
             // Section 13.
             if change.is_unavailable {
-                w.attr("type", "unavailable").attr_opt("xml:lang", change.lang).raw(change.content);
+                w.attr("type", "unavailable").attr_opt("xml:lang", change.lang);
             } else {
-                w.attr_opt("xml:lang", occupant.lang()).raw(occupant.presence());
+                w.attr_opt("xml:lang", occupant.lang());
             }
+            w.raw(content);
             write_occupant_id(w, &occupant.occupant_id);
             if !change.is_unavailable {
                 self.hats.write(w, occupant.user());
@@ -219,7 +256,7 @@ impl Room {
         // A nickname is changed by an unavailable presence, but the occupant stays.
         let leaves = change.is_unavailable && change.new_nick.is_none();
         let role = if leaves { RoomRole::None } else { occupant.role };
-        w.start("item").attr("affiliation", self.affiliations.of(occupant.user()).as_str());
+        w.start("item").attr("affiliation", self.affiliation_of(occupant).as_str());
         if sees && let Some(session) = occupant.sessions.last() {
             w.attr("jid", session.jid.as_str());
         }
@@ -253,17 +290,34 @@ fn presence_lang(presence: &SharedStanza) -> Option<Box<str>> {
     (lang.len() <= MAX_LANG_BYTES).then(|| lang.into())
 }
 
-/// The children of a presence that are passed on; none if they are too long.
+/// The children of a presence that are passed on, which need no declarations of it; none if they are too long.
 pub(super) fn presence_content(presence: xml::TreeNode<'_>, max_bytes: usize) -> Box<[u8]> {
     let mut content = Vec::new();
+    // Prefixes that the start tag declares are not known to the other presence.
+    let has_prefixes =
+        presence.start_tag().is_none_or(|tag| tag.declarations().any(|one| one.prefix.is_some()));
     for child in presence.child_elements() {
         // These are written by rooms, and an error is no content.
         let is_of_room = matches!(
             child.ns(),
-            Some(Ns::Muc | Ns::MucUser | Ns::OccupantId | Ns::Hats | Ns::StanzaId | Ns::Delay)
+            Some(
+                Ns::Muc
+                    | Ns::MucUser
+                    | Ns::OccupantId
+                    | Ns::Hats
+                    | Ns::StanzaId
+                    | Ns::Delay
+                    | Ns::DelayLegacy
+            )
         );
         if !is_of_room && child.name() != "priority" {
-            content.extend_from_slice(child.raw());
+            match has_prefixes {
+                false => content.extend_from_slice(child.raw()),
+                true => match child.to_standalone(&xml::Limits::DEFAULT) {
+                    Ok(alone) => content.extend_from_slice(&alone),
+                    Err(_) => return Box::default(),
+                },
+            }
         }
         if content.len() > max_bytes {
             return Box::default();

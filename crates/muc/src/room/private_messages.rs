@@ -43,6 +43,7 @@ impl Room {
         append(&mut private, Ns::OccupantId, |w| write_occupant_id(w, &sender.occupant_id))?;
         let sessions: Arc<[Jid]> = recipient.sessions.iter().map(|session| session.jid.clone()).collect();
         ctx.multicast(Some(private), &sender.jid.clone(), sessions);
+        self.note_private_message(&stanza, from, nick);
         Ok(())
     }
 }

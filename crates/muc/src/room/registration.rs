@@ -3,16 +3,60 @@
 //! In a room that is neither members-only nor moderated, registration is immediate. Otherwise it grants more than a nickname,
 //! and the administrators decide, in the room or not (section 9.9).
 
+use std::collections::{BTreeSet, VecDeque};
+
+use jid::{Jid, JidRef};
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::iq::IqAnswer;
 use xml::{Ns, Writer};
 
-use super::{Room, RoomCtx, RoomRequest};
+use super::{Occupant, Room, RoomCtx, RoomRequest};
 use crate::privileges::Affiliation;
 
 /// `FORM_TYPE` of registrations.
 pub(super) const REGISTER_FORM: &str = "http://jabber.org/protocol/muc#register";
+/// Requests of a kind that wait for an answer.
+const MAX_PENDING: usize = 64;
+/// Time after which a registration that was not answered is sent again, in milliseconds.
+const EXPIRY_MILLIS: u64 = 86_400_000;
+/// Longest text of a field that administrators receive, in bytes.
+const MAX_FIELD_BYTES: usize = 1024;
+/// Administrators who receive a request although they are not in the room.
+const MAX_ABSENT_ADMINS: usize = 20;
+
+/// Users whose requests were sent to others, so that each is sent once.
+#[derive(Debug, Default)]
+pub(super) struct UnansweredRequests(VecDeque<(Jid, u64)>);
+
+impl UnansweredRequests {
+    /// Adds the request of a user; false if it is there already.
+    ///
+    /// # Errors
+    /// `resource-constraint` if too many others wait.
+    pub(super) fn add(
+        &mut self,
+        user: JidRef<'_>,
+        now: u64,
+        expiry_millis: u64,
+    ) -> Result<bool, StanzaError> {
+        self.0.retain(|(_, millis)| now < millis.saturating_add(expiry_millis));
+        if self.0.iter().any(|(one, _)| one.as_ref() == user.bare()) {
+            return Ok(false);
+        }
+        if self.0.len() >= MAX_PENDING {
+            let text = "too many requests wait for an answer";
+            return Err(StanzaError::new(StanzaCondition::ResourceConstraint).text(text));
+        }
+        self.0.push_back((user.bare().to_jid(), now));
+        Ok(true)
+    }
+
+    /// The request is answered.
+    pub(super) fn remove(&mut self, user: &Jid) {
+        self.0.retain(|(one, _)| one != user);
+    }
+}
 
 impl Room {
     /// A request of `jabber:iq:register`.
@@ -30,8 +74,15 @@ impl Room {
             return Ok(self.registration_form(affiliation, self.affiliations.nick_of(user.as_ref())));
         }
         if request.payload.child("remove", Ns::Register).is_some() {
-            if affiliation != Affiliation::Member {
-                return Err(StanzaCondition::NotAllowed.into());
+            match affiliation {
+                Affiliation::Member => {}
+                // They end the reservation of their nickname only.
+                Affiliation::Admin | Affiliation::Owner => {
+                    self.affiliations.set(&user, affiliation, Some(""), None);
+                    self.note_change();
+                    return Ok(Vec::new());
+                }
+                Affiliation::None | Affiliation::Outcast => return Err(StanzaCondition::NotAllowed.into()),
             }
             self.change_affiliation(ctx, &user, Affiliation::None, None, None, None);
             return Ok(Vec::new());
@@ -47,12 +98,17 @@ impl Room {
                 .text("the field \"muc#register_roomnick\" is required")
         })?;
         let nick = self.check_nick(&user, nick)?.resource().unwrap_or_default().to_owned();
-        self.check_affiliation_capacity(usize::from(!self.affiliations.contains(&user)))?;
+        if affiliation == Affiliation::None {
+            self.check_capacity_for_outsiders(std::iter::once(&user))?;
+        }
+        self.check_affiliation_capacity(0, self.affiliations.growth(&user, Some(&nick), None))?;
         if affiliation >= Affiliation::Member {
             self.affiliations.set(&user, affiliation, Some(&nick), None);
             self.note_change();
         } else if self.config.members_only || self.config.moderated {
-            self.request_registration(ctx, user.as_str(), &nick, &form);
+            if self.registrations.add(user.as_ref(), ctx.now, EXPIRY_MILLIS)? {
+                self.request_registration(ctx, user.as_str(), &nick, &form);
+            }
         } else {
             self.change_affiliation(ctx, &user, Affiliation::Member, Some(&nick), None, None);
         }
@@ -95,20 +151,27 @@ impl Room {
                     .value(nick),
             );
         for var in ["muc#register_first", "muc#register_last", "muc#register_url", "muc#register_email"] {
-            if let Some(value) = form.value(var) {
+            if let Some(value) = form.value(var).filter(|value| value.len() <= MAX_FIELD_BYTES) {
                 approval = approval.field(FormField::new(FormFieldType::TextSingle, var).value(value));
             }
         }
+        let entry = form.values("muc#register_faqentry");
+        if !entry.is_empty() && entry.iter().map(String::len).sum::<usize>() <= MAX_FIELD_BYTES {
+            let field = FormField::new(FormFieldType::TextMulti, "muc#register_faqentry");
+            approval = approval.field(field.values(entry));
+        }
         let allow = FormField::boolean("muc#register_allow", false);
         let approval = approval.field(allow.label("Allow this person to register with the room?"));
-        let admins = self.occupants.sessions_of(|one| self.affiliations.of(one.user()).is_privileged());
+        let is_admin = |one: &Occupant| self.affiliations.of(one.user()).is_privileged();
+        let present: BTreeSet<&str> =
+            self.occupants.iter().filter(|one| is_admin(one)).map(|one| one.user().as_str()).collect();
+        let admins = self.occupants.sessions_of(is_admin);
         let message = self.form_message(&approval, &(ctx.new_id)());
         ctx.multicast(message.clone(), &self.jid, admins);
         let all = [Affiliation::Admin, Affiliation::Owner].map(|one| self.affiliations.with(one));
-        for (admin, _) in all.into_iter().flatten() {
-            if self.occupants.nicks_of_user(admin).is_empty() {
-                ctx.send_shared(message.clone(), &self.jid, admin);
-            }
+        let absent = all.into_iter().flatten().filter(|(admin, _)| !present.contains(admin.as_str()));
+        for (admin, _) in absent.take(MAX_ABSENT_ADMINS) {
+            ctx.send_shared(message.clone(), &self.jid, admin);
         }
     }
 }

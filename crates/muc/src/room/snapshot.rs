@@ -22,6 +22,7 @@ use xml::{NamespaceContext, Ns, Tree, Writer};
 
 use super::avatar::RoomAvatar;
 use super::history::HistoryItem;
+use super::messages::is_activity;
 use super::{Room, RoomState};
 use crate::options::ServiceOptions;
 use crate::privileges::Affiliation;
@@ -143,6 +144,9 @@ impl Room {
             room.affiliations.set(&user, affiliation, nick, Some(reason).filter(|reason| !reason.is_empty()));
         }
         for item in history.iter().filter_map(HistoryItem::read) {
+            if item.stanza.tree().is_ok_and(|tree| is_activity(tree.root())) {
+                room.activity.note(item.millis);
+            }
             room.history.push(item, &limits);
         }
         Some(room)
@@ -172,7 +176,9 @@ impl HistoryItem {
         let stanza = SharedStanza::read(&entry.message)?;
         let from = Jid::from_stored(&stanza.head().from(stanza.bytes())?).ok()?;
         let tree = stanza.tree().ok()?;
-        let occupant_id = tree.root().child("occupant-id", Ns::OccupantId)?.attr("id")?.into_owned().into();
+        // Messages of the room itself have none.
+        let occupant_id = tree.root().child("occupant-id", Ns::OccupantId).and_then(|id| id.attr("id"));
+        let occupant_id = occupant_id.unwrap_or_default().into_owned().into();
         let stamp = tree.root().child("delay", Ns::Delay)?.attr("stamp")?;
         // The time of an owner's delay is not that of the room.
         let millis = match millis_of_id(&entry.id) {

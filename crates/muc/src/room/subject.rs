@@ -51,13 +51,28 @@ impl Room {
             return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the subject is too long"));
         }
         let (address, id) = (occupant.jid.clone(), (ctx.new_id)());
-        let reflected = self.reflected(stanza, occupant, &id)?;
+        // Section 7.2.15: the time of a subject is that of the room.
+        let reflected = self.reflected(stanza, occupant, &id, false)?;
         let recipients = self.occupants.all_sessions();
         ctx.multicast(Some(reflected.clone()), &address, recipients);
         self.subject.stanza = Some((self.with_delay(&reflected, ctx.now), address));
         self.subject.text = text;
         self.note_change();
         Ok(())
+    }
+
+    /// The room's id of the message that has set the subject, and the occupant id of its author.
+    pub(super) fn subject_id(&self) -> Option<(String, String)> {
+        let (stanza, _) = self.subject.stanza.as_ref()?;
+        let tree = stanza.tree().ok()?;
+        let id = |name, ns| tree.root().child(name, ns)?.attr("id").map(|id| id.into_owned());
+        Some((id("stanza-id", Ns::StanzaId)?, id("occupant-id", Ns::OccupantId)?))
+    }
+
+    /// A subject that was retracted is not sent to newcomers (XEP-0424 and XEP-0425, section 5).
+    pub(super) fn clear_subject(&mut self) {
+        self.subject = Subject::default();
+        self.note_change();
     }
 
     /// The same stanza with the time at which the room received it (section 7.2.13). One that an owner has sent with a time has no

@@ -6,13 +6,15 @@ use stanza::{StanzaCondition, StanzaError};
 use throng_core::SharedStanza;
 use xml::TreeNode;
 
-use super::presence::OccupantChange;
+use super::admin::check_domain;
 use super::registration::REGISTER_FORM;
 use super::{Room, RoomCtx};
 use crate::privileges::{Affiliation, RoomRole};
 
 /// `FORM_TYPE` of voice requests.
 const REQUEST_FORM: &str = "http://jabber.org/protocol/muc#request";
+/// Time between two requests of a user that moderators receive, in milliseconds.
+const REQUEST_INTERVAL_MILLIS: u64 = 60_000;
 
 impl Room {
     /// A form in a message to the room.
@@ -39,8 +41,11 @@ impl Room {
                 self.answer_voice_request(ctx, &form)
             }
             Some(REQUEST_FORM) => {
-                let nick = self.occupant(from)?.nick().to_owned();
-                self.request_voice(ctx, &nick);
+                let occupant = self.occupant(from)?;
+                let (nick, is_visitor) = (occupant.nick().to_owned(), occupant.role == RoomRole::Visitor);
+                if is_visitor && self.voice_requests.add(from.bare(), ctx.now, REQUEST_INTERVAL_MILLIS)? {
+                    self.request_voice(ctx, &nick);
+                }
                 Ok(())
             }
             Some(REGISTER_FORM) => {
@@ -92,26 +97,36 @@ impl Room {
             return Ok(());
         }
         let nick = form.value("muc#roomnick").ok_or(StanzaCondition::BadRequest)?;
-        if self.occupants.get(nick).is_some_and(|one| one.role == RoomRole::Visitor) {
-            self.set_role(ctx, nick, RoomRole::Participant, &OccupantChange::default());
-        }
+        // The visitor may have another nickname meanwhile, and another one this.
+        let visitor = match form.value("muc#jid") {
+            Some(jid) => {
+                let jid = Jid::parse(jid).map_err(|_| StanzaCondition::JidMalformed)?;
+                self.occupants.of_session(&jid)
+            }
+            None => self.occupants.get(nick),
+        };
+        let visitor = visitor.filter(|one| one.role == RoomRole::Visitor);
+        let Some(nick) = visitor.map(|one| one.nick().to_owned()) else { return Ok(()) };
+        self.change_role(ctx, &nick, RoomRole::Participant, None, None);
         Ok(())
     }
 
     /// Section 9.9: an administrator answers a registration.
     fn answer_registration(&mut self, ctx: &mut RoomCtx<'_>, form: &DataForm) -> Result<(), StanzaError> {
+        let user = form.value("muc#jid").and_then(|jid| Jid::parse(jid).ok());
+        let user = user.ok_or(StanzaCondition::BadRequest)?.bare().to_jid();
+        self.registrations.remove(&user);
         if form.bool("muc#register_allow") != Some(true) {
             return Ok(());
         }
-        let user = form.value("muc#jid").and_then(|jid| Jid::parse(jid).ok());
-        let user = user.ok_or(StanzaCondition::BadRequest)?.bare().to_jid();
+        check_domain(&user, Affiliation::Member)?;
         let nick = form.value("muc#register_roomnick");
         if self.affiliations.of(user.as_ref()) != Affiliation::None {
             return Ok(());
         }
         let address = nick.map(|nick| self.check_nick(&user, nick)).transpose()?;
         let nick = address.as_ref().and_then(Jid::resource);
-        self.check_affiliation_capacity(1)?;
+        self.check_affiliation_capacity(1, self.affiliations.growth(&user, nick, None))?;
         self.change_affiliation(ctx, &user, Affiliation::Member, nick, None, None);
         Ok(())
     }

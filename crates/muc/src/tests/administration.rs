@@ -223,18 +223,16 @@ fn section_9_5_a_new_member_is_invited_and_members_get_the_list() {
     let set = "<item affiliation='member' jid='hag66@example.com' nick='third&#xA0;witch'><reason>x</reason></item>";
     let get = "<item affiliation='member'/>";
     assert_error(&admin(&coven.user, "get", get), "auth", "forbidden");
-    admin(&coven.admin, "set", set);
-    // Without the presence feature, no session is available for the invitation, but only an invited user can decline.
-    let decline = format!(
-        "<message to='{ROOM}'><x xmlns='http://jabber.org/protocol/muc#user'><decline to='wiccarocks@example.com'/></x>\
-         </message>"
-    );
-    assert!(coven.user.request(&decline).is_empty());
+    // Without the presence feature, no session is available for the invitation, so it comes back.
+    let returned = "<invite to='hag66@example.com'/>";
+    let answer = admin(&coven.admin, "set", set).concat();
+    assert!(answer.contains(returned), "{answer}");
     let list = admin(&coven.user, "get", get).concat();
     assert!(list.contains("nick='third witch'"), "{list}");
     // Who is affiliated already is not invited again. An empty nickname ends the reservation.
-    admin(&coven.admin, "set", "<item affiliation='member' jid='hag66@example.com' nick=''/>");
-    assert_error(&coven.user.request(&decline), "cancel", "item-not-found");
+    let answer =
+        admin(&coven.admin, "set", "<item affiliation='member' jid='hag66@example.com' nick=''/>").concat();
+    assert!(!answer.contains(returned), "{answer}");
     let list = admin(&coven.user, "get", get).concat();
     assert!(list.contains("jid='hag66@example.com'/>"), "{list}");
 }
@@ -254,4 +252,102 @@ fn section_5_2_affiliations_change_the_role_of_occupants() {
         assert!(received.contains(&format!("affiliation='{affiliation}'")), "{received}");
         assert!(received.contains(&format!("role='{role}'")), "{affiliation}: {received}");
     }
+}
+
+#[test]
+fn section_7_10_two_users_of_one_request_do_not_reserve_the_same_nickname() {
+    let coven = coven("");
+    let items = "<item affiliation='member' jid='hag66@example.com' nick='witch'/>\
+                 <item affiliation='member' jid='hecate@example.com' nick='witch'/>";
+    assert_error(&admin(&coven.owner, "set", items), "cancel", "conflict");
+    assert!(!admin(&coven.owner, "get", "<item affiliation='member'/>").concat().contains("<item "));
+}
+
+#[test]
+fn sections_9_2_and_9_5_nothing_is_applied_if_one_affiliation_is_refused() {
+    let coven = coven("");
+    for items in [
+        "<item affiliation='outcast' jid='hag66@example.com'/><item affiliation='outcast' jid='crone1@example.com'/>",
+        "<item affiliation='member' jid='hag66@example.com'/><item affiliation='admin' jid='hecate@example.com'/>",
+    ] {
+        assert!(admin(&coven.admin, "set", items).concat().contains("type='error'"));
+        assert!(coven.user.recv().is_empty());
+    }
+}
+
+#[test]
+fn sections_9_8_10_5_and_10_8_the_lists_of_moderators_administrators_and_owners() {
+    let coven = coven("");
+    let moderators = admin(&coven.admin, "get", "<item role='moderator'/>").concat();
+    for (affiliation, client, nick) in
+        [("owner", &coven.owner, "firstwitch"), ("admin", &coven.admin, "secondwitch")]
+    {
+        let jid = client.full();
+        let item = format!("<item affiliation='{affiliation}' jid='{jid}' nick='{nick}' role='moderator'/>");
+        assert!(moderators.contains(&item), "{moderators}");
+        let list = admin(&coven.owner, "get", &format!("<item affiliation='{affiliation}'/>")).concat();
+        let bare = jid.split('/').next().unwrap();
+        assert!(list.contains(&format!("<item affiliation='{affiliation}' jid='{bare}'/>")), "{list}");
+    }
+    assert_error(&admin(&coven.user, "get", "<item role='moderator'/>"), "auth", "forbidden");
+    assert_error(&admin(&coven.user, "get", "<item role='participant'/>"), "auth", "forbidden");
+    // Section 8.5, with a delta.
+    let delta = "<item nick='thirdwitch' role='visitor'/>";
+    admin(&coven.admin, "set", delta);
+    let voices = admin(&coven.admin, "get", "<item role='participant'/>").concat();
+    assert!(!voices.contains("thirdwitch"), "{voices}");
+}
+
+#[test]
+fn long_lists_have_pages() {
+    let coven = coven("");
+    let users = |from: usize| -> String {
+        (from..from + 100)
+            .map(|n| format!("<item affiliation='outcast' jid='u{n:03}@example.com'/>"))
+            .collect()
+    };
+    for batch in 0..3 {
+        admin(&coven.owner, "set", &users(batch * 100));
+    }
+    let page = |set: &str| {
+        let item = format!(
+            "<item affiliation='outcast'/><set xmlns='http://jabber.org/protocol/rsm'><max>100</max>{set}</set>"
+        );
+        admin(&coven.owner, "get", &item).pop().unwrap()
+    };
+    for (set, first, last) in [
+        ("", 0, 99),
+        ("<after>u099@example.com</after>", 100, 199),
+        ("<before>u200@example.com</before>", 100, 199),
+        ("<before/>", 200, 299),
+        ("<index>150</index>", 150, 249),
+    ] {
+        let page = page(set);
+        assert_eq!(page.matches("<item ").count(), 100, "{set}");
+        let ends = format!(
+            "<first index='{first}'>u{first:03}@example.com</first><last>u{last:03}@example.com</last>"
+        );
+        assert!(page.contains(&ends) && page.contains("<count>300</count>"), "{set}: {page}");
+    }
+    coven.forget();
+    let all = admin(&coven.owner, "get", "<item affiliation='outcast'/>").pop().unwrap();
+    assert!(all.matches("<item ").count() == 300 && !all.contains("<set "), "a client that knows no pages");
+}
+
+#[test]
+fn reasons_of_entries_that_exist_count_for_the_bound_of_bytes() {
+    let coven = coven("");
+    let reason = "x".repeat(1_000);
+    let items = |from: usize, reason: &str| -> String {
+        let item = |n: usize| {
+            format!("<item affiliation='outcast' jid='u{n}@example.com'><reason>{reason}</reason></item>")
+        };
+        (from..from + 100).map(item).collect()
+    };
+    for batch in 0..15 {
+        assert!(!admin(&coven.owner, "set", &items(batch * 100, "")).concat().contains("<error"));
+        coven.forget();
+    }
+    let refused = (0..15).map(|batch| admin(&coven.owner, "set", &items(batch * 100, &reason)).concat());
+    assert!(refused.filter(|answer| answer.contains("<resource-constraint ")).count() >= 4);
 }

@@ -121,7 +121,7 @@ fn lists_of_a_hundred_thousand_affiliations_end_at_the_bound_of_bytes() {
         }
     }
     let (batch, answer) = refused.expect("the lists are bounded");
-    assert!(answer.contains(&error("wait", "resource-constraint")), "{answer}");
+    assert!(answer.contains(&refusal("wait", "resource-constraint")), "{answer}");
     assert!((200..400).contains(&batch), "{batch}");
     // Removing is possible.
     let remove = "<item affiliation='none' jid='a-user-with-a-long-name-0@example.com'/>";
@@ -206,7 +206,7 @@ fn floods_of_room_names_end_at_the_limit_of_the_user_and_leave_others_their_room
         if received.contains("<status code='201'/>") {
             created += 1;
         } else {
-            assert!(received.contains(&error("cancel", "not-allowed")), "{received}");
+            assert!(received.contains("<not-allowed "), "{received}");
         }
     }
     assert_eq!(created, 100);

@@ -290,3 +290,52 @@ fn section_18_1_2_an_occupant_whose_session_is_gone_is_removed() {
     wicca.send(&format!("<message to='{ROOM}' type='error'>{error}</message>"));
     assert!(crone.recv().concat().contains("<status code='333'/>"));
 }
+
+#[test]
+fn section_7_2_12_a_newcomer_learns_that_the_room_is_logged() {
+    let play = Shakespeare::new();
+    let _crone = play.room(&field("muc#roomconfig_enablelogging", "1"));
+    let own = enter(&play.hag(), "thirdwitch").concat();
+    assert!(own.contains("<status code='170'/><status code='110'/>"), "{own}");
+}
+
+#[test]
+fn xep_0421_section_4_1_an_occupant_id_is_stable_in_a_room_and_differs_between_rooms() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let hag = play.hag();
+    let occupant_id = |to: &str| {
+        let received = hag.request(&format!("<presence to='{to}/thirdwitch'>{MUC}</presence>"));
+        let own = received.iter().find(|one| one.contains("code='110'")).unwrap().clone();
+        own.split("<occupant-id ")
+            .nth(1)
+            .unwrap()
+            .split(" id='")
+            .nth(1)
+            .unwrap()
+            .split('\'')
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    let first = occupant_id(ROOM);
+    leave(&hag, "thirdwitch");
+    forget(&[&crone]);
+    assert_eq!(occupant_id(ROOM), first);
+    assert_ne!(occupant_id("heath@conference.example.com"), first);
+}
+
+#[test]
+fn section_11_1_every_session_of_a_nickname_that_is_gone_is_removed() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let (pda, phone) = (play.hag(), play.engine.connect("hag66", "phone"));
+    enter(&pda, "thirdwitch");
+    enter(&phone, "thirdwitch");
+    forget(&[&crone]);
+    pda.close();
+    phone.close();
+    crone.send(&format!("<message to='{ROOM}' type='groupchat'><body>Thrice</body></message>"));
+    let received = crone.recv().concat();
+    assert_eq!(received.matches("<status code='333'/>").count(), 1, "{received}");
+}

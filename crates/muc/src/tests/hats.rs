@@ -70,11 +70,11 @@ fn only_administrators_manage_hats_and_users_do_not_give_themselves_any() {
     command(&crone, "create", &[("title", "Host"), ("uri", HOST)]);
     for name in ["create", "destroy", "assign", "unassign", "list-assigned"] {
         let refused = command(&hag, name, &[("jid", "hag66@example.com"), ("uri", HOST), ("title", "Host")]);
-        assert!(refused.contains(&error("auth", "forbidden")), "{name}: {refused}");
+        assert!(refused.contains(&refusal("auth", "forbidden")), "{name}: {refused}");
     }
     assert!(command(&hag, "list", &[]).contains(HOST));
     let outsider = command(&play.hecate(), "list", &[]);
-    assert!(outsider.contains(&error("auth", "forbidden")), "{outsider}");
+    assert!(outsider.contains(&refusal("auth", "forbidden")), "{outsider}");
     forget(&[&crone, &hag]);
     let forged = format!("<hats xmlns='urn:xmpp:hats:0'><hat title='Host' uri='{HOST}'/></hats>");
     hag.send(&format!("<presence to='{ROOM}/thirdwitch'>{forged}</presence>"));
@@ -92,7 +92,7 @@ fn hats_are_stored_and_bounded() {
         assert!(created.contains("status='completed'"), "{created}");
     }
     let full = command(&crone, "create", &[("title", "Host"), ("uri", HOST)]);
-    assert!(full.contains(&error("wait", "resource-constraint")), "{full}");
+    assert!(full.contains(&refusal("wait", "resource-constraint")), "{full}");
     for number in 0..6 {
         let uri = format!("{HOST}{number}");
         let assigned = command(&crone, "assign", &[("jid", "crone1@example.com"), ("uri", &uri)]);

@@ -1,5 +1,5 @@
 //! XEP-0045, sections 7.2.13 to 7.2.15 (history, subject), 7.4 and 7.5 (messages), 7.8 (invitations), 7.13 (voice), 8.1
-//! (subject); XEP-0424, XEP-0425, XEP-0500.
+//! (subject); XEP-0424, XEP-0425.
 
 use testkit::assert_same;
 
@@ -165,7 +165,9 @@ fn section_7_8_2_mediated_invitations_and_declines() {
     assert_error(&invite(&hag, "hecate@example.com"), "modify", "not-acceptable");
     assert_error(&decline(&hag), "cancel", "item-not-found");
     forget(&[&crone]);
-    assert!(invite(&crone, "hecate@example.com/broom").is_empty());
+    // Only the new member is announced.
+    let announced = invite(&crone, "hecate@example.com/broom");
+    assert!(announced.len() == 1 && announced[0].contains("affiliation='member'"), "{announced:?}");
     let received = hecate.recv().concat();
     for part in [
         &*format!("<message from='{ROOM}' to='hecate@example.com/broom'"),
@@ -206,7 +208,9 @@ fn section_7_8_2_mediated_invitations_and_declines() {
     assert_error(&invite(&hecate, "hag66@example.com"), "auth", "forbidden");
     configure(&crone, &field("muc#roomconfig_allowinvites", "1"));
     forget(&[&hecate]);
-    assert!(invite(&hecate, "hag66@example.com").is_empty());
+    forget(&[&crone]);
+    assert!(invite(&hecate, "hag66@example.com/pda").is_empty());
+    forget(&[&hag]);
     assert_eq!(enter(&hag, "thirdwitch").len(), 4);
     // A continued one-to-one conversation, in a room with a password: the attributes of XEP-0249.
     let password = field("muc#roomconfig_roomsecret", "cauldronburn");
@@ -247,74 +251,6 @@ fn section_7_13_a_visitor_requests_voice_and_a_moderator_grants_it() {
     crone.send(&grant);
     assert_same(&masked(hag.recv()), &[presence(&hag, "thirdwitch", &item("none", "participant"), &[110])]);
     assert_eq!(groupchat(&hag, "<body>x</body>").len(), 1);
-}
-
-/// The room's id of the last message.
-fn stanza_id(received: &[String]) -> String {
-    let text = received.last().unwrap();
-    let start = text.find("<stanza-id ").unwrap();
-    let id = text[start..].find(" id='").unwrap() + start + 5;
-    text[id..].split('\'').next().unwrap().to_owned()
-}
-
-#[test]
-fn xep_0425_a_moderator_retracts_a_message_and_newcomers_receive_a_tombstone() {
-    let play = Shakespeare::new();
-    let crone = play.room("");
-    let hag = play.hag();
-    enter(&hag, "oldhag");
-    forget(&[&crone]);
-    let id = stanza_id(&groupchat(&hag, "<body>DM me for free magic potions!</body>"));
-    forget(&[&crone]);
-    let moderate = format!(
-        "<moderate id='{id}' xmlns='urn:xmpp:message-moderate:1'><retract xmlns='urn:xmpp:message-retract:1'/>\
-         <reason>This message contains inappropriate content for this forum</reason></moderate>"
-    );
-    assert_error(&request(&hag, "set", ROOM, &moderate), "modify", "forbidden");
-    let received = request(&crone, "set", ROOM, &moderate);
-    assert_same(&received[1..], &[result(&crone)]);
-    for part in [
-        &*format!("<retract xmlns='urn:xmpp:message-retract:1' id='{id}'>"),
-        &format!("<moderated xmlns='urn:xmpp:message-moderate:1' by='{ROOM}/firstwitch'"),
-        "<reason>This message contains inappropriate content for this forum</reason>",
-    ] {
-        assert!(received[0].contains(part), "{received:?} does not contain {part}");
-    }
-    let received = enter(&play.wicca(), "secondwitch").concat();
-    assert!(!received.contains("magic potions") && received.contains("<retracted "), "{received}");
-}
-
-#[test]
-fn xep_0424_an_occupant_retracts_only_own_messages() {
-    let play = Shakespeare::new();
-    let crone = play.room("");
-    let hag = play.hag();
-    enter(&hag, "oldhag");
-    let id = stanza_id(&groupchat(&crone, "<body>Have not saints lips</body>"));
-    let retract =
-        format!("<retract id='{id}' xmlns='urn:xmpp:message-retract:1'/><store xmlns='urn:xmpp:hints'/>");
-    groupchat(&hag, &retract);
-    assert!(enter(&play.wicca(), "secondwitch").concat().contains("Have not saints lips"));
-    groupchat(&crone, &retract);
-    let hecate = play.engine.connect("hecate", "broom");
-    assert!(!enter(&hecate, "hecate").concat().contains("Have not saints lips"));
-}
-
-#[test]
-fn xep_0500_slow_mode_delays_users_and_not_moderators() {
-    let play = Shakespeare::new();
-    let crone = play.room(&field("muc#roomconfig_slow_mode_duration", "20"));
-    let hag = play.hag();
-    enter(&hag, "thirdwitch");
-    play.engine.advance(1);
-    assert_eq!(groupchat(&hag, "<body>one</body>").len(), 1);
-    assert_error(&groupchat(&hag, "<body>two</body>"), "wait", "policy-violation");
-    forget(&[&crone]);
-    assert_eq!(groupchat(&crone, "<body>one</body>").len(), 1);
-    assert_eq!(groupchat(&crone, "<body>two</body>").len(), 1);
-    forget(&[&hag]);
-    play.engine.advance(20);
-    assert_eq!(groupchat(&hag, "<body>two</body>").len(), 1);
 }
 
 #[test]
@@ -377,4 +313,107 @@ fn section_7_9_the_times_of_a_conversation_that_an_owner_sends_are_kept() {
     assert_eq!(history[0].matches("<delay").count(), 1, "no time of the room is added: {}", history[0]);
     assert!(history[0].contains("stamp='2004-09-29T01:54:37Z'"), "{}", history[0]);
     assert!(!history[1].contains("2004") && history[1].contains("<delay"), "{}", history[1]);
+}
+
+#[test]
+fn section_8_6_voice_is_granted_to_who_has_requested_it() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_moderatedroom", "1"));
+    let (hag, wicca) = (play.hag(), play.wicca());
+    enter(&hag, "a");
+    enter(&wicca, "b");
+    forget(&[&crone]);
+    let form = |fields: &str| {
+        format!(
+            "<message to='{ROOM}'><x xmlns='jabber:x:data' type='submit'><field var='FORM_TYPE'>\
+             <value>http://jabber.org/protocol/muc#request</value></field>{fields}</x></message>"
+        )
+    };
+    for _ in 0..5 {
+        hag.send(&form(&field("muc#role", "participant")));
+    }
+    assert_eq!(crone.recv().len(), 1, "one request in a minute");
+    hag.send(&format!("<presence to='{ROOM}/c'/>"));
+    wicca.send(&format!("<presence to='{ROOM}/a'/>"));
+    forget(&[&crone, &hag, &wicca]);
+    let grant =
+        [field("muc#jid", hag.full()), field("muc#roomnick", "a"), field("muc#request_allow", "true")];
+    crone.send(&form(&grant.concat()));
+    assert!(hag.recv().concat().contains("role='participant'"));
+    forget(&[&wicca]);
+    assert_error(&groupchat(&wicca, "<body>x</body>"), "auth", "forbidden");
+    // Section 7.13: who has voice requests none.
+    hag.send(&form(&field("muc#role", "participant")));
+    assert!(!crone.recv().concat().contains("muc#request"));
+}
+
+#[test]
+fn section_7_2_14_the_characters_of_the_history_count_with_its_address() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    groupchat(&crone, "<body>Thrice the brinded cat hath mew'd.</body>");
+    let hag = play.hag();
+    let received = |limit: usize| {
+        let x = format!("<x xmlns='http://jabber.org/protocol/muc'><history maxchars='{limit}'/></x>");
+        let received = hag.request(&format!("<presence to='{ROOM}/thirdwitch'>{x}</presence>"));
+        received.into_iter().find(|one| one.contains("<body>")).map(|one| one.len())
+    };
+    let length = received(100_000).expect("the message");
+    assert_eq!(received(length), Some(length));
+    assert_eq!(received(length - 1), None);
+}
+
+#[test]
+fn section_7_2_15_the_time_of_a_subject_is_that_of_the_room() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let delay = "<delay xmlns='urn:xmpp:delay' from='crone1@example.com' stamp='2002-10-13T23:58:37Z'/>";
+    groupchat(&crone, &format!("<subject>Fire</subject>{delay}"));
+    let hag = play.hag();
+    let subject = hag.request(&format!("<presence to='{ROOM}/thirdwitch'>{MUC}</presence>")).pop().unwrap();
+    assert!(subject.contains(&format!("<delay xmlns='urn:xmpp:delay' from='{ROOM}'")), "{subject}");
+    assert!(!subject.contains("2002-"), "{subject}");
+}
+
+#[test]
+fn section_7_5_who_may_send_private_messages() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_moderatedroom", "1"));
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    let private = |client: &NodeClient, nick: &str| {
+        client.request(&format!("<message to='{ROOM}/{nick}' type='chat'><body>x</body></message>"))
+    };
+    for (who, visitor, moderator) in [
+        ("anyone", true, true),
+        ("participants", false, true),
+        ("moderators", false, true),
+        ("none", false, false),
+    ] {
+        configure(&crone, &field("muc#roomconfig_allowpm", who));
+        forget(&[&crone, &hag]);
+        assert_eq!(private(&hag, "firstwitch").is_empty(), visitor, "{who}");
+        forget(&[&crone, &hag]);
+        assert_eq!(private(&crone, "thirdwitch").is_empty(), moderator, "{who}");
+        forget(&[&crone, &hag]);
+    }
+}
+
+#[test]
+fn chat_states_receipts_and_nicknames_are_passed_on_and_only_messages_with_a_body_kept() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    forget(&[&crone]);
+    for content in [
+        "<composing xmlns='http://jabber.org/protocol/chatstates'/>",
+        "<received xmlns='urn:xmpp:receipts' id='m1'/>",
+        "<body>x</body><request xmlns='urn:xmpp:receipts'/><nick xmlns='http://jabber.org/protocol/nick'>Hag</nick>",
+    ] {
+        assert_same(&masked(groupchat(&hag, content)), &[message(&hag, "thirdwitch", content)]);
+        assert_same(&masked(crone.recv()), &[message(&crone, "thirdwitch", content)]);
+    }
+    let history = enter(&play.wicca(), "secondwitch");
+    assert_eq!(history.iter().filter(|one| one.contains("id='m1'")).count(), 1, "{history:?}");
 }

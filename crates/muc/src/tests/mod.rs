@@ -2,15 +2,22 @@
 
 mod administration;
 mod bad_input;
+mod channel_search;
 mod commands;
+mod delivery;
+mod discovery;
 mod entering;
 mod hats;
+mod invitations;
+mod large_rooms;
 mod limits;
 mod messages;
+mod moderation;
 mod ownership;
 mod persistence;
 mod requests;
 mod several_nodes;
+mod slow_mode;
 mod weight;
 
 use feature_api::feature::{FeatureOptions, OptionValue};
@@ -33,12 +40,21 @@ fn error(kind: &str, condition: &str) -> String {
     format!("<error type='{kind}'><{condition} xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/>")
 }
 
+/// The same, which the room has detected.
+fn refusal(kind: &str, condition: &str) -> String {
+    error(kind, condition).replacen("<error", &format!("<error by='{ROOM}'"), 1)
+}
+
 impl Shakespeare {
     fn new() -> Shakespeare {
         Shakespeare::with(&[])
     }
 
     fn with(options: &[(&str, OptionValue)]) -> Shakespeare {
+        Shakespeare::with_limits(options, NodeLimits::default())
+    }
+
+    fn with_limits(options: &[(&str, OptionValue)], limits: NodeLimits) -> Shakespeare {
         // In place of the directed presence that the feature of presence records.
         static VISIBLE: Feature =
             Feature { name: "visible", build: |builder| builder.iq_without_subscription(), ..Feature::EMPTY };
@@ -49,7 +65,7 @@ impl Shakespeare {
         for (key, value) in options {
             enabled[0].options.set(FEATURE.options, key, value.clone()).unwrap();
         }
-        let engine = TestNode::start(&enabled, NodeLimits::default());
+        let engine = TestNode::start(&enabled, limits);
         for user in ["crone1", "wiccarocks", "hag66", "hecate"] {
             engine.create_user(user);
         }
@@ -192,7 +208,7 @@ fn result(to: &NodeClient) -> String {
 /// Asserts that the only stanza is an error with this type and condition.
 #[track_caller]
 fn assert_error(stanzas: &[String], kind: &str, condition: &str) {
-    let want = error(kind, condition);
+    let want = error(kind, condition).split_off("<error".len());
     assert!(
         stanzas.len() == 1 && stanzas[0].contains(&want) && stanzas[0].contains("type='error'"),
         "{stanzas:?} is not {want}"

@@ -160,3 +160,42 @@ fn stored_rooms_are_listed_and_count_for_their_creator() {
     let refused = crone.request(&format!("<presence to='{heath}'>{MUC}</presence>"));
     assert_error(&refused, "cancel", "not-allowed");
 }
+
+#[test]
+fn the_store_keeps_more_messages_than_memory_and_newcomers_receive_the_latest() {
+    let options =
+        [("history_messages", OptionValue::Int(10)), ("stored_history_messages", OptionValue::Int(50))];
+    let play = Shakespeare::with(&options);
+    let crone = play.room(&persistent(""));
+    for number in 0..80 {
+        say(&crone, &format!("<body>{number}</body>"));
+    }
+    leave(&crone, "firstwitch");
+    let jid = jid::Jid::parse(ROOM).unwrap();
+    let stored =
+        || play.engine.block_on(play.engine.stores.rooms.load(jid.as_ref(), 999)).unwrap().unwrap().history;
+    assert_eq!(stored().len(), 50);
+    let received = enter(&crone, "firstwitch");
+    let history: Vec<&String> = received.iter().filter(|one| one.contains("<body>")).collect();
+    assert_eq!(history.len(), 10);
+    assert!(history[0].contains("<body>70</body>") && history[9].contains("<body>79</body>"), "{history:?}");
+    say(&crone, "<body>80</body>");
+    leave(&crone, "firstwitch");
+    assert_eq!(stored().len(), 50);
+}
+
+#[test]
+fn a_long_history_is_bounded_although_old_messages_are_not_removed_each_time() {
+    let options =
+        [("history_messages", OptionValue::Int(5)), ("stored_history_messages", OptionValue::Int(1_000))];
+    let play = Shakespeare::with(&options);
+    let crone = play.room(&persistent(""));
+    for number in 0..3_000 {
+        say(&crone, &format!("<body>{number}</body>"));
+        play.engine.advance(1);
+    }
+    let jid = jid::Jid::parse(ROOM).unwrap();
+    let stored = play.engine.block_on(play.engine.stores.rooms.load(jid.as_ref(), 9_999));
+    let stored = stored.unwrap().unwrap().history.len();
+    assert!((1_000..1_300).contains(&stored), "{stored}");
+}

@@ -202,3 +202,79 @@ fn xep_0307_a_unique_name_is_suggested() {
     let ask = || request(&crone, "get", "conference.example.com", unique).concat();
     assert_ne!(ask(), ask());
 }
+
+#[test]
+fn section_9_9_administrators_receive_the_registration_of_a_user_once_and_completely() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_membersonly", "1"));
+    let hag = play.hag();
+    forget(&[&crone]);
+    let register = |last: &str| {
+        let fields = [
+            field("muc#register_roomnick", "thirdwitch"),
+            field("muc#register_last", last),
+            field("muc#register_faqentry", "Just another witch."),
+        ];
+        let form = format!(
+            "<x xmlns='jabber:x:data' type='submit'><field var='FORM_TYPE'>\
+             <value>http://jabber.org/protocol/muc#register</value></field>{}</x>",
+            fields.concat()
+        );
+        request(&hag, "set", ROOM, &format!("<query xmlns='jabber:iq:register'>{form}</query>"))
+    };
+    assert_same(&register(&"x".repeat(2_000)), &[result(&hag)]);
+    let asked = crone.recv().concat();
+    assert!(asked.contains("<value>Just another witch.</value>") && !asked.contains("xxx"), "{asked}");
+    for _ in 0..10 {
+        assert_same(&register("Witch"), &[result(&hag)]);
+    }
+    assert!(crone.recv().is_empty());
+}
+
+#[test]
+fn section_7_10_owners_end_the_reservation_of_their_nickname_and_stay_owners() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let register = |payload: &str| {
+        request(&crone, "set", ROOM, &format!("<query xmlns='jabber:iq:register'>{payload}</query>"))
+    };
+    let form = format!(
+        "<x xmlns='jabber:x:data' type='submit'><field var='FORM_TYPE'>\
+         <value>http://jabber.org/protocol/muc#register</value></field>{}</x>",
+        field("muc#register_roomnick", "crone")
+    );
+    let reserved = "<query xmlns='http://jabber.org/protocol/disco#info' node='x-roomuser-item'/>";
+    let shown = || request(&crone, "get", ROOM, reserved).concat();
+    assert!(!shown().contains("<identity "));
+    assert_same(&register(&form), &[result(&crone)]);
+    assert!(shown().contains("name='crone'"));
+    let registered = request(&crone, "get", ROOM, "<query xmlns='jabber:iq:register'/>").concat();
+    assert!(registered.contains("<registered/><username>crone</username>"), "{registered}");
+    assert_same(&register("<remove/>"), &[result(&crone)]);
+    assert!(!shown().contains("<identity ") && owner(&crone, "get", "")[0].contains("type='result'"));
+}
+
+#[test]
+fn one_occupant_does_not_take_the_requests_of_others() {
+    let play = Shakespeare::with(&[("stanzas_per_second_per_sender", OptionValue::Int(0))]);
+    let crone = play.room("");
+    let (hag, wicca) = (play.hag(), play.wicca());
+    enter(&hag, "thirdwitch");
+    enter(&wicca, "secondwitch");
+    forget(&[&crone]);
+    wicca.send(&format!("<iq type='get' to='{ROOM}/firstwitch' id='w1'>{PING}</iq>"));
+    let asked = crone.recv().concat();
+    let id = asked.split(" id='").nth(1).unwrap().split('\'').next().unwrap().to_owned();
+    for number in 0..300 {
+        hag.send(&format!("<iq type='get' to='{ROOM}/firstwitch' id='h{number}'>{PING}</iq>"));
+    }
+    forget(&[&crone, &hag, &wicca]);
+    crone.send(&format!("<iq to='{ROOM}/secondwitch' type='result' id='{id}'/>"));
+    assert!(wicca.recv().concat().contains("id='w1'"));
+    // What changes something at another client is a private message, too.
+    configure(&crone, &field("muc#roomconfig_allowpm", "none"));
+    forget(&[&crone, &hag, &wicca]);
+    let set = format!("<iq type='set' to='{ROOM}/firstwitch' id='w2'><x xmlns='urn:x'/></iq>");
+    assert_error(&wicca.request(&set), "auth", "forbidden");
+    assert!(crone.recv().is_empty());
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jid::{Jid, JidRef};
-use store::rooms::{ListedRoom, MAX_COUNT, RoomHistoryEntry, RoomRecord, StoredRoom, WriteFence};
+use store::rooms::{KEEP_ALL, ListedRoom, MAX_COUNT, RoomHistoryEntry, RoomRecord, StoredRoom, WriteFence};
 use store::{Rooms, StoreError, StoreErrorKind, StoreFuture};
 
 use super::{TableStatements, address, address_dictionary, bare};
@@ -45,7 +45,7 @@ impl TableStatements for RoomStatements {
                 "SELECT r.room, c.jid, r.public, r.title, r.state FROM address a JOIN room r ON r.room = a.id \
                  JOIN address c ON c.id = r.creator WHERE a.jid = ?",
             ),
-            history: d.sql("SELECT id, message FROM room_message WHERE room = ? ORDER BY id"),
+            history: d.sql("SELECT id, message FROM room_message WHERE room = ? ORDER BY id DESC LIMIT ?"),
             put: d.upsert("room", &["room"], &["service", "creator", "public", "title", "state"], 1),
             append: RowsStatement::upsert(d, "room_message", &["room", "id"], &["message"]),
             newest_beyond: d.sql(
@@ -100,7 +100,7 @@ async fn find(conn: &mut DbConnection, name: &str) -> Result<Option<u64>, StoreE
     row.map(|row| row.number(0)).transpose()
 }
 
-async fn load(conn: &mut DbConnection, name: &str) -> Result<Option<StoredRoom>, StoreError> {
+async fn load(conn: &mut DbConnection, name: &str, messages: u32) -> Result<Option<StoredRoom>, StoreError> {
     let context = conn.context.clone();
     let Some(row) = conn.fetch_optional(&context.sql.rooms.load, &[Arg::Text(name)]).await? else {
         return Ok(None);
@@ -111,13 +111,15 @@ async fn load(conn: &mut DbConnection, name: &str) -> Result<Option<StoredRoom>,
         title: row.text(3)?.to_owned(),
         state: row.bytes(4)?.to_vec(),
     };
-    let rows = conn.fetch_all(&context.sql.rooms.history, &[Arg::number(row.number(0)?)]).await?;
+    let args = [Arg::number(row.number(0)?), Arg::number(messages.into())];
+    let rows = conn.fetch_all(&context.sql.rooms.history, &args).await?;
     let entry = |row: &SqlRow| {
         let id = std::str::from_utf8(row.bytes(0)?)
             .map_err(|_| corrupt("the id of a room's message is not text"))?;
         Ok(RoomHistoryEntry { id: id.into(), message: row.bytes(1)?.to_vec() })
     };
-    let history = rows.iter().map(entry).collect::<Result<_, StoreError>>()?;
+    // The newest came first.
+    let history = rows.iter().rev().map(entry).collect::<Result<_, StoreError>>()?;
     Ok(Some(StoredRoom { record, history }))
 }
 
@@ -167,6 +169,9 @@ async fn append(
     if !args.is_empty() {
         conn.execute_rows(&context.sql.rooms.append, 3, &args).await?;
     }
+    if keep == KEEP_ALL {
+        return Ok(());
+    }
     let args = [Arg::number(room), Arg::number(1), Arg::number(keep.into())];
     let Some(row) = conn.fetch_optional(&context.sql.rooms.newest_beyond, &args).await? else {
         return Ok(());
@@ -204,8 +209,10 @@ async fn list(
 }
 
 impl Rooms for SqlStores {
-    fn load(&self, room: JidRef<'_>) -> StoreFuture<'_, Option<StoredRoom>> {
-        self.read(bare(room), |conn, name| Box::pin(async move { load(conn, name).await }))
+    fn load(&self, room: JidRef<'_>, messages: u32) -> StoreFuture<'_, Option<StoredRoom>> {
+        self.read((bare(room), messages), |conn, (name, messages)| {
+            Box::pin(async move { load(conn, name, *messages).await })
+        })
     }
 
     fn put(&self, room: JidRef<'_>, record: RoomRecord, fence: Option<WriteFence>) -> StoreFuture<'_, ()> {

@@ -1,13 +1,14 @@
 //! Conformance tests of [`crate::Rooms`].
 
 use super::{Fixture, UNUSUAL, jid, join_all};
-use crate::rooms::{RoomHistoryEntry, RoomRecord, WriteFence};
+use crate::rooms::{KEEP_ALL, RoomHistoryEntry, RoomRecord, WriteFence};
 use crate::{StoreErrorKind, Stores};
 
 cases! {
     rooms:
     a_room_is_put_replaced_and_removed,
     the_newest_messages_are_kept_in_order,
+    a_part_of_a_long_history_is_loaded,
     a_message_with_a_known_id_replaces_it,
     a_missing_room_has_no_history,
     public_rooms_of_a_service_are_listed_in_pages,
@@ -30,21 +31,22 @@ async fn put(stores: &Stores, room: &str, record: RoomRecord) {
 }
 
 async fn history(stores: &Stores, room: &str) -> Vec<RoomHistoryEntry> {
-    stores.rooms.load(jid(room).as_ref()).await.unwrap().map(|room| room.history).unwrap_or_default()
+    stores.rooms.load(jid(room).as_ref(), 99).await.unwrap().map(|room| room.history).unwrap_or_default()
 }
 
 async fn a_room_is_put_replaced_and_removed(f: Fixture) {
     let room = jid("coven@rooms.example.org");
-    assert_eq!(f.stores.rooms.load(room.as_ref()).await.unwrap(), None);
+    assert_eq!(f.stores.rooms.load(room.as_ref(), 99).await.unwrap(), None);
     put(&f.stores, room.as_str(), record("Cave", true, b"1")).await;
     f.stores.rooms.append(room.as_ref(), vec![entry("a", b"<message/>")], 9, None).await.unwrap();
     put(&f.stores, room.as_str(), record("", false, b"")).await;
-    let stored = f.stores.rooms.load(jid("coven@rooms.example.org/nick").as_ref()).await.unwrap().unwrap();
+    let stored =
+        f.stores.rooms.load(jid("coven@rooms.example.org/nick").as_ref(), 99).await.unwrap().unwrap();
     assert_eq!(stored.record, record("", false, b""));
     assert_eq!(stored.history, [entry("a", b"<message/>")], "the history stays");
     assert!(f.stores.rooms.remove(room.as_ref(), None).await.unwrap());
     assert!(!f.stores.rooms.remove(room.as_ref(), None).await.unwrap());
-    assert_eq!(f.stores.rooms.load(room.as_ref()).await.unwrap(), None);
+    assert_eq!(f.stores.rooms.load(room.as_ref(), 99).await.unwrap(), None);
     put(&f.stores, room.as_str(), record("", false, b"")).await;
     assert!(history(&f.stores, room.as_str()).await.is_empty(), "the history is removed with the room");
 }
@@ -68,6 +70,23 @@ async fn the_newest_messages_are_kept_in_order(f: Fixture) {
     append(&["f"], 0).await.unwrap();
     assert!(history(&f.stores, room).await.is_empty());
     assert!(history(&f.stores, "heath@rooms.example.org").await.is_empty());
+}
+
+async fn a_part_of_a_long_history_is_loaded(f: Fixture) {
+    let room = jid("coven@rooms.example.org");
+    put(&f.stores, room.as_str(), record("", true, b"")).await;
+    for batch in 0..10 {
+        let messages = (0..100).map(|number| entry(&format!("{batch}{number:02}"), b"x")).collect();
+        f.stores.rooms.append(room.as_ref(), messages, KEEP_ALL, None).await.unwrap();
+    }
+    for (messages, first) in [(3, Some("997")), (1_000, Some("000")), (2_000, Some("000")), (0, None)] {
+        let history = f.stores.rooms.load(room.as_ref(), messages).await.unwrap().unwrap().history;
+        assert_eq!(history.len(), messages.min(1_000) as usize);
+        assert_eq!(history.first().map(|one| &*one.id), first);
+        assert!(history.is_sorted_by(|one, next| one.id < next.id));
+    }
+    f.stores.rooms.append(room.as_ref(), Vec::new(), 5, None).await.unwrap();
+    assert_eq!(history(&f.stores, room.as_str()).await.len(), 5);
 }
 
 async fn a_message_with_a_known_id_replaces_it(f: Fixture) {
@@ -131,12 +150,12 @@ async fn unusual_titles_and_large_states_are_kept(f: Fixture) {
     for (number, title) in UNUSUAL.iter().enumerate() {
         let room = format!("r{number}@rooms.example.org");
         put(&f.stores, &room, record(title, true, &[0, 255])).await;
-        let stored = f.stores.rooms.load(jid(&room).as_ref()).await.unwrap().unwrap();
+        let stored = f.stores.rooms.load(jid(&room).as_ref(), 99).await.unwrap().unwrap();
         assert_eq!(stored.record, record(title, true, &[0, 255]));
     }
     let state = vec![7; 300_000];
     put(&f.stores, "large@rooms.example.org", record("", true, &state)).await;
-    let stored = f.stores.rooms.load(jid("large@rooms.example.org").as_ref()).await.unwrap().unwrap();
+    let stored = f.stores.rooms.load(jid("large@rooms.example.org").as_ref(), 99).await.unwrap().unwrap();
     assert_eq!(stored.record.state, state);
 }
 
@@ -170,7 +189,7 @@ async fn a_write_whose_fence_was_replaced_changes_nothing(f: Fixture) {
         let error = refused.unwrap_err();
         assert_eq!((error.kind, error.retryable), (StoreErrorKind::Fenced, false));
     }
-    let stored = rooms.load(room.as_ref()).await.unwrap().unwrap();
+    let stored = rooms.load(room.as_ref(), 99).await.unwrap().unwrap();
     assert_eq!((&*stored.record.title, stored.history), ("first", vec![entry("a", b"1")]));
     assert!(rooms.remove(room.as_ref(), fence(b"2")).await.unwrap());
 }

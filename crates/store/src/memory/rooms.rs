@@ -59,7 +59,7 @@ impl MemoryStore {
 }
 
 impl Rooms for MemoryStore {
-    fn load(&self, room: JidRef<'_>) -> StoreFuture<'_, Option<StoredRoom>> {
+    fn load(&self, room: JidRef<'_>, messages: u32) -> StoreFuture<'_, Option<StoredRoom>> {
         let state = self.state.lock();
         let entry = state.find_id(room).and_then(|id| state.rooms.get(&id));
         ready(Ok(entry.map(|entry| StoredRoom {
@@ -67,6 +67,7 @@ impl Rooms for MemoryStore {
             history: entry
                 .history
                 .iter()
+                .skip(entry.history.len().saturating_sub(messages as usize))
                 .map(|(id, message)| RoomHistoryEntry { id: id.clone(), message: message.clone() })
                 .collect(),
         })))

@@ -16,7 +16,7 @@ impl ImportRun<'_> {
                 return Ok(());
             }
         };
-        match self.stores.rooms.load(room.jid.as_ref()).await? {
+        match self.stores.rooms.load(room.jid.as_ref(), 0).await? {
             // An interrupted part of this import has written it.
             Some(found) if found.record == record => {}
             Some(_) => {

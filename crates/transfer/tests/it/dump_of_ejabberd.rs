@@ -82,7 +82,7 @@ fn all_tables_of_accounts_are_read_in_any_order() {
         );
         assert_eq!((counts.last_activities, counts.rooms), (1, 1));
         let room = jid::Jid::parse("room@conference.capulet.lit").unwrap();
-        let stored = block_on_ready(stores.rooms.load(room.as_ref())).unwrap().unwrap().record;
+        let stored = block_on_ready(stores.rooms.load(room.as_ref(), 0)).unwrap().unwrap().record;
         assert_eq!(stored.title, "The Lobby");
         for report in [
             "juliet@capulet.lit: 1 privacy rules do more than block an address",

@@ -3,7 +3,7 @@
 //! A [`DataForm`] is read from a tree and written with the writer; [`DataForm::validate`] checks a submission against
 //! the form that was shown.
 //!
-//! Not implemented: data types beyond those of XEP-0004 (XEP-0122) and media (XEP-0221).
+//! Not implemented: media (XEP-0221); of the data types of XEP-0122 1.0.2, only ranges of integers.
 //!
 //! # Pitfalls
 //!
@@ -15,6 +15,8 @@ mod validation;
 
 #[cfg(test)]
 mod tests;
+
+use std::ops::RangeInclusive;
 
 use xml::{Ns, Writer};
 
@@ -87,6 +89,8 @@ pub struct FormField {
     pub desc: String,
     /// Whether it must be filled in.
     pub required: bool,
+    /// The value is an integer of this range, both ends included (XEP-0122, section 3.2); written, not read.
+    pub integers: Option<RangeInclusive<i64>>,
     /// Values.
     pub values: Vec<String>,
     /// Options, for lists.
@@ -192,6 +196,7 @@ impl FormField {
             label: String::new(),
             desc: String::new(),
             required: false,
+            integers: None,
             values: Vec::new(),
             options: Vec::new(),
         }
@@ -230,6 +235,13 @@ impl FormField {
     #[must_use]
     pub fn required(mut self) -> FormField {
         self.required = true;
+        self
+    }
+
+    /// Permits integers of a range only.
+    #[must_use]
+    pub fn integers(mut self, range: RangeInclusive<i64>) -> FormField {
+        self.integers = Some(range);
         self
     }
 
@@ -274,6 +286,11 @@ impl FormField {
         }
         if self.required {
             w.start("required").end();
+        }
+        if let Some(range) = &self.integers {
+            w.start_ns("validate", Ns::DataFormsValidate).attr("datatype", "xs:integer");
+            w.start("range").attr("min", &range.start().to_string()).attr("max", &range.end().to_string());
+            w.end().end();
         }
         for value in &self.values {
             w.text_element("value", value);

@@ -188,3 +188,27 @@ fn unknown_types_are_text_and_foreign_elements_are_skipped() {
     assert_eq!(form.value("w"), None);
     assert_eq!(form.bool("v"), None);
 }
+
+#[test]
+fn xep_0122_section_3_2_a_range_of_integers_is_shown_and_checked() {
+    let wait = FormField::new(FormFieldType::TextSingle, "wait").integers(0..=60).value("20");
+    let form = DataForm::new(FormKind::Form).field(wait);
+    let mut out = Vec::new();
+    form.write(&mut Writer::new(&mut out));
+    let text = String::from_utf8(out).unwrap();
+    assert!(
+        text.contains(
+            "<validate xmlns='http://jabber.org/protocol/xdata-validate' datatype='xs:integer'>\
+             <range min='0' max='60'/></validate><value>20</value>"
+        ),
+        "{text}"
+    );
+    let submit = |value: &str| DataForm::new(FormKind::Submit).field(FormField::cell("wait", value));
+    for value in ["0", "60", ""] {
+        assert!(form.validate(&submit(value)).is_ok(), "{value}");
+    }
+    for value in ["-1", "61", "1.5", "soon"] {
+        let refused = form.validate(&submit(value)).unwrap_err();
+        assert_eq!(refused.as_str(), "the field \"wait\" must be an integer from 0 to 60");
+    }
+}

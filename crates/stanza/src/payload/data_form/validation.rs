@@ -106,6 +106,14 @@ fn validate_field(shown: &FormField, field: &FormField) -> Result<FormField, For
             _ => value.clone(),
         });
     }
+    if let Some(range) = &shown.integers
+        && !values.iter().all(|value| value.trim().parse().is_ok_and(|number| range.contains(&number)))
+    {
+        return Err(FormError::of(
+            &shown.var,
+            &format!("must be an integer from {} to {}", range.start(), range.end()),
+        ));
+    }
     if matches!(kind, FormFieldType::JidMulti | FormFieldType::ListMulti) {
         let mut seen = std::collections::BTreeSet::new();
         let fresh: Vec<bool> = values.iter().map(|value| seen.insert(value.as_str())).collect();
