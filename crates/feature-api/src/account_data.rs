@@ -42,7 +42,7 @@ pub trait VCardPhotos: Send + Sync {
         owner: Jid,
     ) -> BoxFuture<'static, Result<Option<VCardPhoto>, StoreError>>;
 
-    /// Replaces or removes the photo. The observer is not told. A photo with another hash, and one with which the vCard would be
+    /// Replaces or removes the photo. The observer is not notified. A photo with another hash, and one with which the vCard would be
     /// too large, is ignored.
     fn set_photo(
         &self,
@@ -68,7 +68,7 @@ pub trait PrivateXml: Send + Sync {
         ns: &str,
     ) -> BoxFuture<'static, Result<Option<Vec<u8>>, StoreError>>;
 
-    /// Stores an element. The observer is not told. False if there is no room for it.
+    /// Stores an element. The observer is not notified. False if there is no room for it.
     fn put(
         &self,
         node: Arc<Node>,
@@ -81,7 +81,7 @@ pub trait PrivateXml: Send + Sync {
 #[derive(Clone)]
 pub struct SharedPrivateXml(pub Arc<dyn PrivateXml>);
 
-/// Is told what users store; must not block.
+/// Is notified of what users store; must not block.
 pub trait ObserveAccountData: Send + Sync {
     /// A user has stored a vCard with another photo than before.
     fn photo_stored(&self, node: &Arc<Node>, owner: &Jid);

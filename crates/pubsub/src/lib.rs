@@ -134,7 +134,7 @@ const REQUESTS: &[IqKey] = &[
     COMMAND,
 ];
 
-/// The service of a host, which is told of accounts of other domains that are removed.
+/// The service of a host, which is notified of accounts of other domains that are removed.
 struct ServiceOfHost(Arc<PubSubService>);
 
 impl Provided for ServiceOfHost {

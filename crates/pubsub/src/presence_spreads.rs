@@ -111,7 +111,7 @@ impl PresenceSpreads {
         Some((session, UserChange::Available))
     }
 
-    /// Waits until the rate of a user permits to visit so many nodes.
+    /// Waits until the rate of a user permits to visit `count` nodes.
     pub(crate) async fn wait_for_rate(self: &Arc<Self>, node: &Node, user: &Jid, count: usize) {
         poll_fn(|cx| {
             if self.rates.try_take(node, user.as_ref(), count) {

@@ -192,9 +192,9 @@ impl NodeTask {
 
     /// Whether a request, or presence, depends on a plain subscription.
     fn needs_subscription(&self, request: Option<&NodeRequest>, user: &Jid) -> bool {
-        let is_of_stranger =
+        let is_of_another =
             self.node.as_ref().is_some_and(PubSubNode::is_of_account) && user.bare() != self.key.bare();
-        is_of_stranger || request.is_none_or(needs_subscription)
+        is_of_another || request.is_none_or(needs_subscription)
     }
 
     /// The bare address whose subscription a request is about: only administrators can name others.

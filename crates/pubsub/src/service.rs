@@ -356,7 +356,7 @@ impl PubSubService {
         let spawner = node.spawner.clone();
         let spread = async move {
             if let Err(error) = spread_removal((&tasks, &*shared), &node, &service, &user).await {
-                tracing::error!(%user, %error, "the nodes of a user were not told what has changed");
+                tracing::error!(%user, %error, "the nodes of a user were not notified of a change");
             }
         };
         spawner.spawn("pubsub-user", Box::pin(spread));

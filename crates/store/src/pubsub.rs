@@ -132,7 +132,7 @@ pub struct EntitySubscription {
     pub special: Option<SpecialSubscription>,
 }
 
-/// Which of these sizes fit into so many bytes together, and at least one: the first ones, or with `from_end` the last ones.
+/// Which of these sizes fit into this number of bytes together, and at least one: the first ones, or with `from_end` the last ones.
 pub fn items_that_fit(sizes: &[u64], bytes: u64, from_end: bool) -> std::ops::Range<usize> {
     let mut total = 0_u64;
     let mut fits = |size: &&u64| {
@@ -160,7 +160,7 @@ storage_need! {
         /// The items with these numbers that exist, oldest first.
         fn items(&self, node: JidRef<'_>, seqs: Vec<u64>) -> StoreFuture<'_, Vec<PubSubItem>>;
 
-        /// The same, as many as have at most so many bytes of payload together, and at least one: those that come first,
+        /// The same, as many as have at most this number of bytes of payload together, and at least one: those that come first,
         /// or with `from_end` those that come last.
         fn items_within(&self, node: JidRef<'_>, seqs: Vec<u64>, bytes: u64, from_end: bool) -> StoreFuture<'_, Vec<PubSubItem>>;
 

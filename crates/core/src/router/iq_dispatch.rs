@@ -167,13 +167,9 @@ impl Node {
         let account = request.to.unwrap_or(request.from).bare();
         // What comes from a session is as its client wrote it, but the owner answers the address in the stanza.
         let from = request.from.as_str();
-        let stanza = match rewrite_addresses(request.bytes, request.head, from, Some(account), 0) {
-            Ok(stanza) => stanza,
-            Err(error) => {
-                self.apply_iq_answer(request, Err(unreadable_stanza(error)), work);
-                return true;
-            }
-        };
+        let read = rewrite_addresses(request.bytes, request.head, from, Some(account), 0);
+        let refuse = |error| self.apply_iq_answer(request, Err(unreadable_stanza(error)), work);
+        let Ok(stanza) = read.map_err(refuse) else { return true };
         let hash = self.routing_table.hash(account);
         let is_forwarded = peers.forward_service_stanza(self, &stanza, account, hash, work);
         if let (true, Some(session), Some(id)) =

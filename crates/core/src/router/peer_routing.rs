@@ -336,7 +336,7 @@ pub trait PeerRouting: Any + Send + Sync {
     fn delivers_stored(&self, node: &Arc<Node>, account: &Account) -> bool;
 
     /// A session became available here. True if another node has sessions that take messages, and none are being delivered here: that
-    /// node has been told to deliver what the store has.
+    /// node is requested to deliver what the store has.
     fn leave_stored(&self, node: &Arc<Node>, account: &Account, delivers: bool) -> bool;
 
     /// Takes the session of a stream over from the node that holds it; returns the number of its client's stanzas that were

@@ -63,8 +63,7 @@ impl Node {
             }
         }
         // The end of the subscription must not arrive before it, and the other nodes learn of that later.
-        let peers = if available { Vec::new() } else { account.available_peers() };
-        for full in peers {
+        for full in if available { Vec::new() } else { account.available_peers() } {
             if let Some(stanza) = unavailable_to(full.as_ref(), to) {
                 work.effects.add(Effect::Route { stanza, from: full, to: to.to_jid() });
             }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::RoutingWork;
 use crate::account::Account;
 use crate::node::Node;
@@ -39,11 +37,8 @@ impl Node {
         work: &mut RoutingWork,
     ) {
         let peers = self.peers();
-        let sessions = match peers {
-            Some(peers) if !peers.is_latest_push(self, account, stanza) => SmallVec::new(),
-            _ => account.sessions(),
-        };
-        for session in sessions {
+        let is_latest = peers.is_none_or(|peers| peers.is_latest_push(self, account, stanza));
+        for session in account.sessions().into_iter().filter(|_| is_latest) {
             if selection.selects(&session) && !except.clone().any(|other| other == session.resource()) {
                 self.push(&session, stanza.clone(), selection.to, work);
             }

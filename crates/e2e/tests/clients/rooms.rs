@@ -2,7 +2,7 @@
 
 use throng_e2e::clients::{install_clients, scripts_folder};
 
-use crate::{Certificate, ClientsNode, python};
+use crate::{Certificate, ClientsNode, USERS, python};
 
 #[test]
 fn slixmpp_in_rooms() {
@@ -37,6 +37,8 @@ fn profanity_in_a_room() {
     let node = ClientsNode::start("profanity-room", Certificate::OfTheNode);
     let mut client = node.client(&python(), "starttls");
     client.arg(scripts_folder().join("terminal/muc.py")).env("PYTHONPATH", scripts_folder().join("slixmpp"));
+    // An administrator of the node is an owner of every room, and cannot be kicked.
+    client.env("XMPP_USER_A", USERS[2]);
     node.play(&mut client, "ok leave_and_come_back\n");
     node.stop();
 }

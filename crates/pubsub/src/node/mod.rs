@@ -333,7 +333,7 @@ impl PubSubNode {
         request: NodeRequest,
     ) -> Result<PubSubAnswer, StanzaError> {
         if self.is_secret_for(requester) {
-            // As if there were none, which strangers cannot create.
+            // As if there were none, which other users cannot create.
             return Err(match request {
                 NodeRequest::Create { .. } | NodeRequest::Publish { .. } => forbidden(),
                 _ => not_found(),

@@ -119,7 +119,7 @@ impl PubSubNode {
         out
     }
 
-    /// Section 8.8.2: what is possible is changed, the rest is in the error. What changes nothing is told to nobody.
+    /// Section 8.8.2: what is possible is changed, the rest is in the error. A change without effect notifies nobody.
     pub(super) fn modify_subscriptions(
         &mut self,
         ctx: &mut NodeCtx<'_>,

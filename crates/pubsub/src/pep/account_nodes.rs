@@ -180,7 +180,7 @@ impl AccountNodesState {
         let of_account = self.recent.entry(hash).or_default();
         of_account.last = turn;
         of_account.nodes.insert(key.clone(), RecentChange { exists, turn });
-        // Of an account with so many changes the store has the earlier ones: they are written in their order.
+        // Of an account with more changes than the limit, the store has the earlier ones: they are written in their order.
         if of_account.nodes.len() > MAX_ACCOUNT_CHANGES {
             // Half of them at once, so that each costs the same.
             let mut turns: Vec<u64> = of_account.nodes.values().map(|change| change.turn).collect();

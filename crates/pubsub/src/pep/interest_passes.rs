@@ -94,9 +94,8 @@ impl Drop for PassPermit {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Context;
-
     use super::*;
+    use std::task::Context;
 
     #[test]
     fn a_session_has_one_pass_that_takes_what_arrives_meanwhile() {

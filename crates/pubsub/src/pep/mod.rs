@@ -136,7 +136,7 @@ pub(crate) struct PersonalEventing {
     passes: Arc<InterestPasses>,
 }
 
-/// Personal eventing of a host, which is told of accounts of other domains that are removed.
+/// Personal eventing of a host, which is notified of accounts of other domains that are removed.
 struct PepOfHost(Arc<PersonalEventing>);
 
 impl Provided for PepOfHost {

@@ -57,7 +57,7 @@ fn an_owner_subscribes_accounts_only_and_leaves_them_room() {
 }
 
 #[test]
-fn what_an_owner_changes_without_effect_is_told_to_nobody() {
+fn changes_of_an_owner_without_effect_notify_nobody() {
     let denmark = Denmark::new();
     let hamlet = denmark.node(&[]);
     let francisco = denmark.connect("francisco");
@@ -124,7 +124,7 @@ fn a_subscriber_whose_server_does_not_know_it_any_more_is_removed() {
 }
 
 #[test]
-fn an_owner_whom_others_have_named_hears_nothing_until_it_acts() {
+fn an_owner_whom_others_have_named_receives_nothing_until_it_acts() {
     let denmark = Denmark::new();
     let hamlet = denmark.node(&[("pubsub#notify_sub", "1")]);
     let (francisco, bard) = (denmark.connect("francisco"), denmark.connect("bard"));
@@ -196,7 +196,7 @@ fn a_subscription_gives_nothing_when_the_right_to_read_has_ended() {
 }
 
 #[test]
-fn the_end_of_presence_is_heard_from_a_sender_above_its_rate() {
+fn the_end_of_presence_is_received_from_a_sender_above_its_rate() {
     let denmark = Denmark::with(&[("stanzas_per_second_per_sender", OptionValue::Int(2))]);
     let hamlet = denmark.node(&[("pubsub#tempsub", "1")]);
     let francisco = denmark.connect("francisco");
@@ -387,7 +387,7 @@ fn at_account(client: &NodeClient, kind: &str, ns: &str, content: &str) -> Strin
 }
 
 #[test]
-fn strangers_do_not_learn_which_nodes_an_account_has() {
+fn other_users_do_not_learn_which_nodes_an_account_has() {
     let denmark = with_pep();
     let (hamlet, francisco) = (denmark.connect("hamlet"), denmark.connect("francisco"));
     for (node, model) in [("urn:closed", "whitelist"), ("urn:contacts", "presence"), ("urn:groups", "roster")]

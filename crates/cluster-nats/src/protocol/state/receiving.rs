@@ -38,7 +38,7 @@ impl State {
         self.statistics.frames_received += 1;
         let acknowledged = peer.link.acknowledge(header.received, header.has_gap, now);
         let new = peer.link.receive(header.first, items, length, now);
-        // Whoever may publish in NATS can repeat a frame: that shows nothing of its sender.
+        // A frame can be repeated by anybody who may publish in NATS: that shows nothing of its sender.
         if acknowledged == AcknowledgeOutcome::Progress || new.count > 0 {
             peer.received_at = now;
         }

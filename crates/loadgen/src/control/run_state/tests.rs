@@ -107,7 +107,7 @@ fn the_drain_waits_for_messages_in_flight_up_to_the_configured_time() {
 }
 
 #[test]
-fn the_drain_waits_while_late_messages_arrive_but_not_for_ever() {
+fn the_drain_waits_while_late_messages_arrive_up_to_a_limit() {
     let delivered = |second, messages| {
         let mut counters = vec![0; Counter::ALL.len()];
         counters[Counter::MessagesDelivered as usize] = messages;

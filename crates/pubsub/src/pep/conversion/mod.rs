@@ -55,6 +55,18 @@ pub(crate) enum ConversionKind {
 }
 
 impl ConversionKind {
+    /// Its name in logs.
+    const fn as_str(self) -> &'static str {
+        match self {
+            ConversionKind::Avatar => "avatar",
+            ConversionKind::Photo => "photo",
+            ConversionKind::Storage => "item with all bookmarks",
+            ConversionKind::Bookmarks => "items with bookmarks",
+            ConversionKind::PrivateXml => "private XML",
+            ConversionKind::Interest => "interest in bookmarks",
+        }
+    }
+
     /// The conversion after a change of the items of a node.
     pub(crate) fn of_items(name: &str) -> Option<ConversionKind> {
         match name {
@@ -99,7 +111,7 @@ impl Conversions {
                 let Some(host) = node.host(account.domain()) else { continue };
                 let conversion = Conversion { node: node.clone(), host, account: account.clone() };
                 if let Err(error) = conversion.run(kind).await {
-                    tracing::warn!(%account, ?kind, %error, "a change of items was not converted");
+                    tracing::warn!(%account, kind = kind.as_str(), %error, "a change of items was not converted");
                 }
             }
         };
