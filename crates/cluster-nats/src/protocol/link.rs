@@ -306,7 +306,7 @@ impl Link {
             self.resend_after = RESEND_MILLIS;
             self.resend_at = (!self.sent.is_empty()).then(|| now.plus(RESEND_MILLIS));
         }
-        // A gap after other items than those that follow now is known, or an old frame arrives again.
+        // A frame that acknowledges fewer items than an earlier one is late or was repeated: its gap is outdated.
         let is_current = received == self.first_sent;
         if has_gap && is_current && self.repeated_at.is_none_or(|at| now.since(at) >= GAP_MILLIS) {
             self.repeat(now);

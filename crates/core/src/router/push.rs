@@ -40,7 +40,7 @@ impl Node {
     ) {
         let peers = self.peers();
         let sessions = match peers {
-            Some(peers) if !peers.is_latest_push(self, account, stanza) => SmallVec::new(),
+            Some(peers) if !peers.record_push(self, account, stanza) => SmallVec::new(),
             _ => account.sessions(),
         };
         for session in sessions {

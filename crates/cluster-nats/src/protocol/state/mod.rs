@@ -5,8 +5,8 @@
 //! # Pitfalls
 //!
 //! A node is a member when a frame of it has arrived that names this node's link, not when its record is seen: such a frame
-//! shows that messages arrive in both directions. It stays one while such frames bring news: an item that did not arrive before,
-//! or an acknowledgement of one. Each link has a digest every three seconds, which is an item. A record, or a frame
+//! shows that messages arrive in both directions. It stays one while such frames have something new: an item that did not arrive before,
+//! or the first acknowledgement of an item. Each link has a digest every three seconds, which is an item. A record, or a frame
 //! that does not name the link, would keep a node to which no message arrives; a repeated frame would keep a node that is gone.
 
 pub(super) mod receiving;
@@ -71,7 +71,7 @@ struct Peer {
     /// Of frames to it.
     version: u8,
     slot: NodeSlot,
-    /// When a frame arrived that names the link and brought news.
+    /// When the last frame arrived that names the link and has something new.
     received_at: Millis,
     /// Such a frame has arrived.
     joined: bool,
@@ -96,7 +96,7 @@ pub(crate) enum MembershipPhase {
 pub(crate) enum UnusableMember {
     /// It reads no version of frames that this node writes, or the reverse.
     NoCommonVersion,
-    /// This node has [`MAX_NODES`] peers, itself included.
+    /// The cluster has [`MAX_NODES`] nodes already, this one included.
     TooManyNodes,
 }
 
