@@ -44,8 +44,7 @@ pub enum EnvelopeClass {
     Control = 0,
     /// Messages and IQ requests: retained until acknowledged.
     Message = 1,
-    /// Sent once; lost with the connection, never reordered. For reports of usage, which are repeated. Not for presence: a lost one
-    /// would leave a wrong state.
+    /// Sent once; lost with the connection, never reordered. For reports of usage only: lost presence would leave a wrong state.
     BestEffort = 2,
 }
 
