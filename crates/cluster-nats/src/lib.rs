@@ -7,7 +7,7 @@
 //!   changes of claims, receipts. They are numbered, acknowledged and sent again ([`protocol`]), so nothing is lost when NATS restarts or
 //!   drops messages.
 //! * **Directory**: claims travel in the same order as envelopes, because a node must know a claim before an envelope that follows
-//!   it. A node that joins gets a snapshot; digests every five seconds find mistakes.
+//!   it. A node that joins gets a snapshot; digests every three seconds find mistakes.
 //! * **Cut off**: a node without NATS keeps bounded queues, and after ten seconds the others are gone for it. It is no member for them
 //!   either. When the connection is back, new links begin with snapshots.
 //! * **Authentication**: messages and records carry a code made with a key of the deployment, which is in its database. Other clients

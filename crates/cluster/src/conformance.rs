@@ -69,10 +69,10 @@ rules! {
     a_number_distinguishes_addresses_with_one_hash,
     readiness_for_messages_is_seen_everywhere,
     kept_parcels_arrive_once_in_order,
-    presence_is_never_reordered,
+    best_effort_is_never_reordered,
     broadcasts_reach_the_others,
     every_field_arrives_unchanged,
-    tickets_increase_and_presence_has_none,
+    tickets_increase_and_best_effort_has_none,
     an_envelope_that_is_settled_late_delays_no_receipt_of_another,
     a_later_receipt_ends_the_retention_of_its_envelope,
     refused_recipients_return_before_the_receipt,
@@ -476,8 +476,8 @@ fn kept_parcels_arrive_once_in_order(lab: &dyn TestCluster) {
     }
 }
 
-/// Presence arrives at most once and never out of order.
-fn presence_is_never_reordered(lab: &dyn TestCluster) {
+/// An envelope of the class `BestEffort` arrives at most once and never out of order.
+fn best_effort_is_never_reordered(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     for number in 0..50 {
         for ((from, _), (to, _)) in pairs(&seats) {
@@ -568,8 +568,8 @@ fn every_field_arrives_unchanged(lab: &dyn TestCluster) {
     }
 }
 
-/// Tickets of a pair increase, the envelope arrives with its own, and all end. Presence has none.
-fn tickets_increase_and_presence_has_none(lab: &dyn TestCluster) {
+/// Tickets of a pair increase, the envelope arrives with its own, and all end. Best effort has none.
+fn tickets_increase_and_best_effort_has_none(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     let mut last = Vec::new();
     for ((from, _), (to, inbox)) in pairs(&seats) {

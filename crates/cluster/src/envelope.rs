@@ -44,7 +44,7 @@ pub enum EnvelopeClass {
     Control = 0,
     /// Messages and IQ requests: retained until acknowledged.
     Message = 1,
-    /// Sent once; lost with the connection, never reordered. Reports of usage only: lost presence would stay wrong.
+    /// Sent once; lost with the connection, never reordered. For reports of usage only: lost presence would leave a wrong state.
     BestEffort = 2,
 }
 

@@ -10,7 +10,7 @@ use crate::{Envelope, NodeId, RefusedEnvelope};
 pub struct Ticket {
     /// Epoch of the sending node.
     pub epoch: u64,
-    /// Sequence number of the envelope; 0 for one that is never acknowledged (presence).
+    /// Sequence number of the envelope; 0 for one that is never acknowledged ([`crate::EnvelopeClass::BestEffort`]).
     pub sequence: u64,
 }
 

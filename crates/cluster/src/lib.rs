@@ -26,8 +26,8 @@
 //!    settled late delays no other. Before [`MembershipChange::Left`] every ticket of that node has ended. Until then an
 //!    implementation keeps the envelope.
 //! 6. **Order.** Envelopes of reliable classes from one node to another arrive in the order in which they were
-//!    accepted. Presence may be lost, but an earlier one never follows a later one. Tickets of a pair increase, also
-//!    across a partition and a restart.
+//!    accepted. Envelopes of the class `BestEffort` may be lost, but an earlier one never follows a later one. Tickets of a
+//!    pair increase, also across a partition and a restart.
 //! 7. **Nothing waits for the network.** Every call except `leave` returns immediately; queues are bounded in octets until
 //!    the envelopes are settled, and a full one refuses and returns the envelope.
 //! 8. **An inbox may call its cluster.** It is never called under a lock, nor from within `deliver`.

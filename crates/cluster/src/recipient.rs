@@ -17,7 +17,7 @@ pub enum Recipient {
     Address(Jid),
     /// A bare address: 12 octets.
     Account(AddressReference),
-    /// Reserved: no release sends it, and a receiver refuses it. A session of an account by number: 16 octets.
+    /// A session of an account by number, 16 octets. Reserved: no release sends it, and a receiver refuses it.
     Session(AddressReference, u32),
 }
 

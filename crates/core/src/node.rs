@@ -319,7 +319,7 @@ impl Node {
         self.stripe(jid).load(Ordering::Acquire)
     }
 
-    /// Count of roster writes in that stripe.
+    /// Count of roster writes in the stripe of this account, modulo 65 536.
     pub fn roster_epoch(&self, jid: JidRef<'_>) -> u32 {
         self.epoch(jid) & ROSTER_BITS
     }

@@ -73,7 +73,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     }
 }
 
-/// Private values for the conversion of bookmarks (XEP-0411).
+/// Access to private values for the conversion of bookmarks (XEP-0411).
 struct StoredElements {
     limits: AccountKvLimits,
 }

@@ -1,8 +1,8 @@
 //! Changes of blocklists (XEP-0191, section 3.3): the request of a user is answered when the other nodes with sessions of the account
 //! have read the list, so that they deliver nothing any more that is blocked.
 //!
-//! Such a node settles the report of the change after it has read the list (`invalidation.rs`). One that does not within
-//! [`MAX_WAIT_SECONDS`] is not waited for: it may be lost.
+//! Such a node settles the report of the change after it has read the list (`invalidation.rs`). After [`MAX_WAIT_SECONDS`] the request
+//! is answered although a node has not: it may be lost.
 
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
@@ -18,11 +18,11 @@ use crate::ClusteredNode;
 /// Seconds after which a change is complete although a node has not read the list.
 const MAX_WAIT_SECONDS: u32 = 3;
 
-/// Changes that wait for other nodes: the second of the node's clock at which they give up, and who must be woken then.
+/// Changes that wait for other nodes: the second of the node's clock at which each stops waiting, and the waker of its task.
 #[derive(Default)]
-pub(super) struct AnnouncedBlocklists(LeafMutex<Vec<(u32, Waker)>>);
+pub(super) struct PendingBlocklistChanges(LeafMutex<Vec<(u32, Waker)>>);
 
-impl AnnouncedBlocklists {
+impl PendingBlocklistChanges {
     fn wake_at(&self, deadline: u32, waker: &Waker) {
         let mut waiting = self.0.lock();
         if !waiting.iter().any(|(at, known)| *at == deadline && known.will_wake(waker)) {
@@ -61,7 +61,7 @@ impl ClusteredNode<'_> {
             if receipts.is_empty() || node.seconds() >= deadline {
                 return Poll::Ready(());
             }
-            node.state.announced_blocklists.wake_at(deadline, cx.waker());
+            node.state.pending_blocklist_changes.wake_at(deadline, cx.waker());
             Poll::Pending
         }))
     }
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_change_that_waits_is_woken_at_its_deadline() {
-        let (waiting, wakes) = (AnnouncedBlocklists::default(), Arc::new(Wakes(AtomicU32::new(0))));
+        let (waiting, wakes) = (PendingBlocklistChanges::default(), Arc::new(Wakes(AtomicU32::new(0))));
         let waker = Waker::from(wakes.clone());
         [10, 12].iter().for_each(|deadline| waiting.wake_at(*deadline, &waker));
         for (now, expected) in [(9, 0), (10, 1), (11, 1), (12, 2), (13, 2)] {

@@ -1,8 +1,8 @@
 //! Directed presence of sessions on other nodes (RFC 6121, sections 4.6.3 and 4.6.6).
 //!
-//! A session keeps the entities to which it sent directed presence, and only its node knows them. So a probe of an entity without a
+//! A session keeps the entities to which it sent directed presence, and only its node knows them. So a probe from an entity without a
 //! subscription goes from the home of the account to the other nodes with its sessions, one after the other: each answers for its
-//! sessions, and the last one refuses if none did.
+//! sessions, and the last one answers `unsubscribed` if no session did.
 //!
 //! A node that is killed cannot send `unavailable` to these entities. So the node that receives such presence for an entity here
 //! remembers it, and sends `unavailable` when the other node is lost.
@@ -33,13 +33,13 @@ const MAX_OCTETS: usize = 16 << 20;
 /// Octets that one entry occupies besides the addresses.
 const ENTRY_OCTETS: usize = 128;
 
-/// Presence that sessions on other nodes have sent to single entities here.
+/// Directed presence that sessions on other nodes have sent to entities here.
 #[derive(Default)]
-pub(super) struct DirectedFromPeers(LeafMutex<NotedPresence>);
+pub(super) struct DirectedPresenceFromPeers(LeafMutex<NotedPresence>);
 
 #[derive(Default)]
 struct NotedPresence {
-    /// Sender and recipient.
+    /// Senders and recipients, by the node of the sender.
     nodes: BTreeMap<NodeId, BTreeSet<(Jid, Jid)>>,
     octets: usize,
 }
@@ -48,8 +48,8 @@ fn octets_of((from, to): &(Jid, Jid)) -> usize {
     ENTRY_OCTETS + from.as_str().len() + to.as_str().len()
 }
 
-impl DirectedFromPeers {
-    /// What does not fit is not remembered.
+impl DirectedPresenceFromPeers {
+    /// Remembers the presence, unless [`MAX_OCTETS`] are reached.
     fn note(&self, node: NodeId, from: JidRef<'_>, to: &Jid) {
         let entry = (from.to_jid(), to.clone());
         let octets = octets_of(&entry);
@@ -72,7 +72,7 @@ impl DirectedFromPeers {
         }
     }
 
-    /// Removes and returns what sessions on a node have sent.
+    /// Removes and returns the senders on a node, with their recipients.
     pub(super) fn take_of(&self, node: NodeId) -> BTreeSet<(Jid, Jid)> {
         let mut noted = self.0.lock();
         let entries = noted.nodes.remove(&node).unwrap_or_default();
@@ -125,7 +125,12 @@ fn decode(octets: &[u8]) -> Option<DirectedProbe> {
 }
 
 /// A presence without content. `id` is escaped already.
-fn reply(from: JidRef<'_>, to: JidRef<'_>, ty: PresenceType, id: Option<&str>) -> Option<SharedStanza> {
+fn empty_presence(
+    from: JidRef<'_>,
+    to: JidRef<'_>,
+    ty: PresenceType,
+    id: Option<&str>,
+) -> Option<SharedStanza> {
     SharedStanza::build(|w| {
         w.start("presence").attr("from", from.as_str()).attr("to", to.as_str());
         if let Some(id) = id {
@@ -136,7 +141,7 @@ fn reply(from: JidRef<'_>, to: JidRef<'_>, ty: PresenceType, id: Option<&str>) -
 }
 
 impl ClusteredNode<'_> {
-    /// Remembers presence of a session on another node to a single entity, until the session withdraws it.
+    /// Remembers directed presence of a session on another node until the session sends `unavailable` to its recipient.
     pub(super) fn note_directed_presence(
         &self,
         node: NodeId,
@@ -152,16 +157,16 @@ impl ClusteredNode<'_> {
             return;
         };
         if ty == PresenceType::Unavailable {
-            return self.state.directed.forget(node, from, to);
+            return self.state.directed_presence.forget(node, from, to);
         }
-        // Not what a further node passes on, which remembers it itself, nor what services send.
+        // What another node only passes on comes from a session elsewhere, and services have no sessions.
         let location = self.cluster.locate(self.routing_table.hash(from), None);
         if location.contains(self.cluster.node(), node) {
-            self.state.directed.note(node, from, to);
+            self.state.directed_presence.note(node, from, to);
         }
     }
 
-    /// The sessions that sent this presence are gone with their node.
+    /// Sends `unavailable` for sessions that are gone with their node.
     pub(super) fn withdraw_directed_presence(&self, entries: BTreeSet<(Jid, Jid)>) {
         if entries.is_empty() {
             return;
@@ -173,7 +178,7 @@ impl ClusteredNode<'_> {
                 let hash = node.routing_table.hash(from.as_ref());
                 let moved = node.routing_table.find(from.as_ref()).is_some();
                 if !moved && node.cluster.locate(hash, None).claims().is_empty() {
-                    let gone = reply(from.as_ref(), to.as_ref(), PresenceType::Unavailable, None);
+                    let gone = empty_presence(from.as_ref(), to.as_ref(), PresenceType::Unavailable, None);
                     let mut effects = Effects::default();
                     effects.route(gone, from, to);
                     node.perform(effects);
@@ -184,7 +189,7 @@ impl ClusteredNode<'_> {
         self.spawner.spawn("presence of a lost node", Box::pin(task));
     }
 
-    /// Passes the probe of an entity without a subscription to the other nodes with sessions of an account. `answered`: whether a
+    /// Passes the probe from an entity without a subscription to the other nodes with sessions of an account. `answered`: whether a
     /// session here has answered. False if there is no such node.
     pub(super) fn probe_directed_elsewhere(
         &self,
@@ -249,7 +254,7 @@ impl ClusteredNode<'_> {
                 let names_other = to.resource().is_some_and(|resource| resource != session.resource());
                 if !names_other && session.has_directed_presence_to(from) {
                     answered = true;
-                    let here = reply(session.full(), from, PresenceType::Available, None);
+                    let here = empty_presence(session.full(), from, PresenceType::Available, None);
                     effects.route(here, session.jid.clone(), probe.from.clone());
                 }
             }
@@ -259,7 +264,7 @@ impl ClusteredNode<'_> {
         }
         if !answered {
             let id = probe.stanza.head().raw_id(probe.stanza.bytes());
-            let refusal = reply(to.bare(), from.bare(), PresenceType::Unsubscribed, id);
+            let refusal = empty_presence(to.bare(), from.bare(), PresenceType::Unsubscribed, id);
             effects.route(refusal, to.bare().to_jid(), from.bare().to_jid());
         }
         if !effects.is_empty() {
@@ -275,7 +280,7 @@ mod tests {
 
     #[test]
     fn directed_presence_is_remembered_until_it_is_withdrawn_and_bounded() {
-        let noted = DirectedFromPeers::default();
+        let noted = DirectedPresenceFromPeers::default();
         let [a, b] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
         let [romeo, juliet] = ["romeo@x/r", "juliet@x"].map(|text| Jid::parse(text).unwrap());
         for node in [a, a, b] {

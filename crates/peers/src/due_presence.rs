@@ -273,7 +273,7 @@ impl DuePresence {
         self.0.lock().nodes.get(&node).is_some_and(|due| !due.pushes.is_empty())
     }
 
-    /// The queue has a push, or will never accept it.
+    /// Removes a push that the queue has accepted, or will never accept.
     pub(super) fn remove_push(&self, node: NodeId, number: u64) {
         if let Some(due) = self.0.lock().nodes.get_mut(&node) {
             due.pushes.remove(number);

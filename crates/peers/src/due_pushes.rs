@@ -7,7 +7,7 @@ use cluster::Envelope;
 
 /// Maximum octets of the pushes for one node.
 const MAX_OCTETS: usize = 4 << 20;
-/// Octets that one occupies besides its content.
+/// Octets that a push occupies besides its content.
 const PUSH_OCTETS: usize = 192;
 
 fn octets_of(push: &Envelope) -> usize {
@@ -24,7 +24,7 @@ pub(super) struct DuePushes {
 }
 
 impl DuePushes {
-    /// Adds the last one. Returns how many of the oldest had to be discarded for it: a later push may be of the same entry.
+    /// Adds a push behind the others. Returns how many of the oldest were discarded for it: a later push may be of the same entry.
     pub(super) fn add(&mut self, push: Envelope) -> usize {
         self.octets += octets_of(&push);
         self.waiting.push_back((self.next_number, push));
@@ -37,12 +37,12 @@ impl DuePushes {
         before - self.waiting.len()
     }
 
-    /// The next one, which stays until it is removed: a later one must not be sent before it.
+    /// The oldest push. It stays until it is removed: a later one must not be sent before it.
     pub(super) fn first(&self) -> Option<(u64, Envelope)> {
         self.waiting.front().cloned()
     }
 
-    /// Removes the first one, unless it was discarded meanwhile.
+    /// Removes the oldest push, unless it was discarded meanwhile.
     pub(super) fn remove(&mut self, number: u64) {
         if let Some((_, push)) = self.waiting.pop_front_if(|(first, _)| *first == number) {
             self.octets -= octets_of(&push);

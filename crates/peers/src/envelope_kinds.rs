@@ -63,7 +63,7 @@ pub(crate) const SERVICE_STANZA: EnvelopeKind = EnvelopeKind::Engine(23);
 /// The sender has freed a slice of items that the receiver must own.
 pub(crate) const SLICE_FREED: EnvelopeKind = EnvelopeKind::Engine(25);
 
-/// A probe of an entity to which sessions on the receiver may have sent directed presence.
+/// A probe from an entity to which sessions on the receiver may have sent directed presence.
 pub(crate) const DIRECTED_PROBE: EnvelopeKind = EnvelopeKind::Engine(29);
 
 /// The name of a kind in logs.

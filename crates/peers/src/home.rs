@@ -37,9 +37,9 @@ use throng_core::router::peer_routing::{address_number, envelope_class};
 use throng_core::router::{HandedOver, HomeDecision, RoutingWork, StanzaOrigin};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
 
-use super::blocklist_changes::AnnouncedBlocklists;
+use super::blocklist_changes::PendingBlocklistChanges;
 use super::delivered_messages::DeliveredMessages;
-use super::directed_presence::DirectedFromPeers;
+use super::directed_presence::DirectedPresenceFromPeers;
 use super::due_presence::DuePresence;
 use super::forwarded_requests::{ForwardedRequests, InboundRequests};
 use super::handovers::{Handovers, ReturnedHandover};
@@ -94,9 +94,9 @@ pub(super) struct PeerState {
     /// Contacts on lost nodes that subscribers still see.
     pub(super) contacts_to_withdraw: ContactsToWithdraw,
     /// Changes of blocklists that other nodes have not read.
-    pub(super) announced_blocklists: AnnouncedBlocklists,
-    /// Entities here to which sessions on other nodes have sent presence.
-    pub(super) directed: DirectedFromPeers,
+    pub(super) pending_blocklist_changes: PendingBlocklistChanges,
+    /// Entities here to which sessions on other nodes have sent directed presence.
+    pub(super) directed_presence: DirectedPresenceFromPeers,
     /// Accounts that are being read because another node changed them.
     pub(super) reads: AccountReads,
     /// Recipients of messages that were stored here.
@@ -118,7 +118,7 @@ pub(super) struct PeerState {
 }
 
 impl PeerState {
-    /// Whether this is the first violation of its kind by this node since it joined.
+    /// Notes that a violation is logged. True if it is the first of its kind by this node since it joined.
     pub(super) fn mark_violation_logged(&self, from: NodeId, violation: PeerViolation) -> bool {
         self.logged.lock().insert((from, violation))
     }

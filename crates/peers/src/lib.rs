@@ -8,15 +8,16 @@
 //! * `inbox`: envelopes from other nodes.
 //! * `home`: stanzas to the home of an account, to further nodes, and back; `handovers`: their receipts and their order.
 //! * `peer_sessions`: reports of the sessions of an account that is connected to several nodes.
-//! * `peer_presence`, `presence_change`, `presence_of_account`, `peer_push`, `peer_multicast`: what goes to several sessions.
+//! * `peer_presence`, `presence_of_account`, `peer_push`, `peer_multicast`: what goes to several sessions.
 //! * `message_copies`: messages that sessions on several nodes have; `delivered_messages`: those that clients have taken.
-//! * `directed_presence`: probes of entities to which sessions on other nodes have sent directed presence.
+//! * `directed_presence`: directed presence of sessions on other nodes: probes from its recipients, and its end with a lost node.
+//! * `presence_change`: the format of presence for contacts on other nodes.
 //! * `due_presence`, `due_pushes`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
 //!   that are gone.
 //! * `session_transfer`: sessions that move to the node where their client resumes the stream.
 //! * `service_stanzas`: stanzas for an item of a service, such as a room, to the node that owns it; `slices`: which node that is.
 //! * `forwarded_requests`: requests of clients (BOSH) that the node of their session answers.
-//! * `stored_messages`: which node delivers what the store has.
+//! * `stored_messages`: which node delivers stored messages.
 //! * `invalidation`, `blocklist_changes`: changes of accounts; `node_queries`: questions of administration to other nodes; `notices`: messages of features;
 //!   `usage_reports`: what clients have used up of limits.
 //!

@@ -146,7 +146,7 @@ impl ClusteredNode<'_> {
     /// A node with these claims has left.
     pub(super) fn on_peer_left(&self, node: NodeId, is_orderly: bool, claims: &[Claim]) {
         self.state.forget_node(node);
-        let directed = self.state.directed.take_of(node);
+        let directed = self.state.directed_presence.take_of(node);
         if !is_orderly {
             self.withdraw_directed_presence(directed);
         }

@@ -30,7 +30,8 @@ use throng_core::shared_stanza::SharedStanza;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{PRESENCE, PROBE, PROBE_ANSWER};
 use crate::presence_change::{
-    OutgoingChange, PresenceChange, decode_change, is_presence_of_session, read_id, read_text, write_text,
+    OutgoingPresenceChange, PresenceChange, decode_change, is_presence_of_session, read_id, read_text,
+    write_text,
 };
 
 /// Octets after which an answer continues in a further envelope.
@@ -138,12 +139,12 @@ impl ClusteredNode<'_> {
         let leaves = stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable);
         let nodes = if leaves { self.on_all_nodes(contacts) } else { self.group_by_node(contacts.iter()) };
         if !nodes.is_empty() {
-            let change = OutgoingChange::hiding(self, sender, stanza);
+            let change = OutgoingPresenceChange::with_blocklist(self, sender, stanza);
             self.send_change(sender, &change, nodes);
         }
     }
 
-    fn send_change(&self, sender: &Arc<Account>, change: &OutgoingChange<'_>, nodes: Grouped) {
+    fn send_change(&self, sender: &Arc<Account>, change: &OutgoingPresenceChange<'_>, nodes: Grouped) {
         for (node, recipients) in nodes {
             if let Err(reason) = self.send_change_to(node, change, &recipients) {
                 tracing::debug!(account = %sender.jid, %node, %reason, "presence is delayed");
@@ -155,7 +156,7 @@ impl ClusteredNode<'_> {
     fn send_change_to(
         &self,
         node: NodeId,
-        change: &OutgoingChange<'_>,
+        change: &OutgoingPresenceChange<'_>,
         recipients: &[Recipient],
     ) -> Result<(), RefusalReason> {
         for part in recipients.chunks(Envelope::MAX_RECIPIENTS) {
@@ -168,7 +169,7 @@ impl ClusteredNode<'_> {
     fn send_part(
         &self,
         node: NodeId,
-        change: &OutgoingChange<'_>,
+        change: &OutgoingPresenceChange<'_>,
         recipients: &[Recipient],
     ) -> Result<(), RefusalReason> {
         let octets = match change.encode_for(self, recipients) {
@@ -179,7 +180,7 @@ impl ClusteredNode<'_> {
                 return self.send_part(node, change, second);
             }
             // The end of a session is not hidden then. Anything else might be shown to what is blocked.
-            None if change.leaves() => change.encode_without_entries(),
+            None if change.is_unavailable() => change.encode_without_entries(),
             None => {
                 tracing::warn!(%node, "a contact does not receive presence: too many entries of the blocklist concern it");
                 return Ok(());
@@ -209,8 +210,8 @@ impl ClusteredNode<'_> {
         hides: bool,
     ) {
         let mut change = match hides {
-            true => OutgoingChange::hiding(self, sender, stanza),
-            false => OutgoingChange::shown_to_all(sender, stanza),
+            true => OutgoingPresenceChange::with_blocklist(self, sender, stanza),
+            false => OutgoingPresenceChange::without_blocklist(sender, stanza),
         };
         let number = Some(contact.id.0).filter(|_| contact.id != AddressId::UNASSIGNED);
         let location = self.cluster.locate(contact.hash, number);
@@ -254,7 +255,11 @@ impl ClusteredNode<'_> {
         });
         let send = |contacts: &[Contact], stanza: &SharedStanza| {
             let Some(recipients) = self.group_by_node(contacts.iter()).remove(&node) else { return Ok(()) };
-            self.send_change_to(node, &OutgoingChange::hiding(self, account, stanza), &recipients)
+            self.send_change_to(
+                node,
+                &OutgoingPresenceChange::with_blocklist(self, account, stanza),
+                &recipients,
+            )
         };
         if withdraws && let Some(stanza) = unavailable(account.jid.as_ref()) {
             send(&contacts, &stanza)?;
@@ -430,7 +435,7 @@ impl ClusteredNode<'_> {
         }
         nodes.retain(|_, recipients| !recipients.is_empty());
         if !nodes.is_empty() {
-            let mut change = OutgoingChange::hiding(self, account, &presence);
+            let mut change = OutgoingPresenceChange::with_blocklist(self, account, &presence);
             change.unlocated = true;
             self.send_change(account, &change, nodes);
         }

@@ -38,14 +38,14 @@ use crate::envelope_kinds::PUSH;
 /// Roster entries of an account whose last version is remembered.
 const MAX_PUSHED: usize = 64;
 
-/// The last pushes of an account's roster entries: hash of the contact, version. The latest is the last one.
+/// The last pushes of an account's roster entries: hash of the contact and version, in the order of the pushes.
 #[derive(Default)]
 struct PushedEntries(Vec<(u64, u64)>);
 
 impl Extension for PushedEntries {}
 
 impl PushedEntries {
-    /// False if a later state of the entry was pushed before.
+    /// Records a push. False if a later state of the entry was pushed before.
     fn note(&mut self, contact: u64, version: u64) -> bool {
         let known = self.0.iter().position(|(pushed, _)| *pushed == contact);
         if known.is_some_and(|at| self.0[at].1 > version) {
@@ -61,7 +61,7 @@ impl PushedEntries {
     }
 }
 
-/// Version of a roster push, and what is done with the address of its contact.
+/// Result of `contact` for the address of the contact in a roster push, and the version of the push.
 fn roster_push<T>(stanza: &SharedStanza, contact: impl FnOnce(JidRef<'_>) -> T) -> Option<(T, u64)> {
     if stanza.kind() != StanzaKind::Iq(IqType::Set) {
         return None;
@@ -177,9 +177,9 @@ impl ClusteredNode<'_> {
         }
     }
 
-    /// Whether sessions here may be pushed this stanza: not if it is a roster push, and a later state of its entry was pushed to
-    /// them. Of an account without sessions on other nodes all pushes are in order.
-    pub(super) fn is_latest_push(&self, account: &Account, stanza: &SharedStanza) -> bool {
+    /// Records a roster push to the sessions here. False if it must be dropped, because a later state of its entry was pushed to
+    /// them. True for any other stanza. Of an account without sessions on other nodes all pushes are in order.
+    pub(super) fn record_push(&self, account: &Account, stanza: &SharedStanza) -> bool {
         let Some((contact, version)) = roster_push(stanza, |contact| self.routing_table.hash(contact)) else {
             return true;
         };
@@ -206,7 +206,7 @@ impl ClusteredNode<'_> {
     ) -> bool {
         let Some((selection, except, stanza)) = decode(octets) else { return false };
         tracing::trace!(account = %account.jid, node = %from, "a push arrived");
-        if !self.is_latest_push(account, &stanza) {
+        if !self.record_push(account, &stanza) {
             return true;
         }
         for session in account.sessions() {

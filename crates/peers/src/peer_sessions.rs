@@ -54,8 +54,8 @@ const MAX_BYTES: usize = 128 << 10;
 /// Milliseconds by which the clock of another node may be ahead. A session bound later than that would end every other one with its
 /// address, also those that are bound after it.
 const MAX_CLOCK_DIFFERENCE: u64 = 5 * 60 * 1000;
-/// Milliseconds after the bind of a session for the first reports of other nodes. A later one may have sessions that were bound while
-/// the nodes were cut off from each other.
+/// Milliseconds after a session was bound within which the first report of another node has older sessions only. A later report may
+/// have sessions that were bound while the nodes were cut off from each other.
 const MAX_REPORT_MILLIS: u64 = 2_000;
 const AVAILABLE: u8 = 1;
 const DETACHED: u8 = 2;
@@ -130,14 +130,14 @@ impl SessionReport {
     }
 }
 
-/// Nodes whose claims were known, and whose sessions were not, when sessions here were bound, with the times of that by the clock of
-/// this node.
+/// Nodes whose claims were known, but not their sessions, when a session here was bound; with that session, and the time in
+/// milliseconds since 1970 by the clock of this node.
 struct EarlierClaims(Vec<(NodeId, Weak<Session>, u64)>);
 
 impl Extension for EarlierClaims {}
 
 impl EarlierClaims {
-    /// The claim of a node is over, or its sessions are known.
+    /// Removes a node: its claim is over, or its sessions are known. Returns the sessions here that were bound after its claim.
     fn forget(state: &mut AccountState, node: NodeId) -> Vec<(Arc<Session>, u64)> {
         let Some(claims) = state.extension::<EarlierClaims>() else { return Vec::new() };
         let later = claims.0.extract_if(.., |(other, ..)| *other == node);
@@ -150,13 +150,18 @@ impl EarlierClaims {
 
     /// The first report of a node: these sessions are older than those that were bound here after its claim, unless it was cut off
     /// meanwhile. True if a session here got a later time because of that.
-    fn precede(state: &mut AccountState, node: NodeId, reported: &[PeerSession], now: u64) -> bool {
+    fn apply_first_report(
+        state: &mut AccountState,
+        node: NodeId,
+        reported: &[PeerSession],
+        now: u64,
+    ) -> bool {
         let mut is_changed = false;
         let recent = |(_, at): &(Arc<Session>, u64)| now.saturating_sub(*at) < MAX_REPORT_MILLIS;
         for (session, _) in EarlierClaims::forget(state, node).into_iter().filter(recent) {
             let same = |other: &&PeerSession| *other.resource == *session.resource();
             if let Some(earlier) = reported.iter().find(same).filter(|at| at.bound_at >= session.bound_at()) {
-                session.bound_after(earlier.bound_at);
+                session.make_newer_than(earlier.bound_at);
                 is_changed = true;
             }
         }
@@ -235,7 +240,8 @@ impl ClusteredNode<'_> {
             return true;
         }
         let (ended, shown_again, is_later, takes_messages) = account.with(|state| {
-            let is_later = EarlierClaims::precede(state, from, &sessions, self.clock.unix_millis());
+            let is_later =
+                EarlierClaims::apply_first_report(state, from, &sessions, self.clock.unix_millis());
             let has =
                 |sessions: &[PeerSession], resource: &str| sessions.iter().any(|s| *s.resource == *resource);
             let before = state.peers().iter().find(|peer| peer.node == from);
@@ -269,7 +275,7 @@ impl ClusteredNode<'_> {
                 self.report_to(from, account, state);
             }
             let reported = state.peers().iter().find(|peer| peer.node == from);
-            let takes_messages = reported.is_some_and(stored_messages::has_connected);
+            let takes_messages = reported.is_some_and(stored_messages::has_connected_session);
             (ended, shown_again, is_later, takes_messages)
         });
         if is_later {

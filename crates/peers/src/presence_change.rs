@@ -63,7 +63,7 @@ pub(super) fn encode_change(entries: &[&Jid], sender: AddressId, stanza: &Shared
     out
 }
 
-/// Presence from another node.
+/// Presence that was received from another node.
 pub(super) struct PresenceChange {
     /// The sender's node did not locate the recipients: it may not send them the next change.
     pub(super) unlocated: bool,
@@ -92,8 +92,8 @@ pub(super) fn is_presence_of_session(stanza: &SharedStanza) -> bool {
     matches!(stanza.kind(), StanzaKind::Presence(PresenceType::Available | PresenceType::Unavailable))
 }
 
-/// Entries of a blocklist, by the recipients that they may cover.
-struct HidingEntries {
+/// A blocklist, indexed by the recipients that its entries may cover.
+struct BlocklistIndex {
     list: Arc<Blocklist>,
     /// Hash of the bare address of an entry with a localpart, and its position in the list. Sorted.
     by_address: Vec<(u64, usize)>,
@@ -101,8 +101,8 @@ struct HidingEntries {
     by_domain: Vec<usize>,
 }
 
-impl HidingEntries {
-    fn new(node: &ClusteredNode<'_>, list: Arc<Blocklist>) -> HidingEntries {
+impl BlocklistIndex {
+    fn new(node: &ClusteredNode<'_>, list: Arc<Blocklist>) -> BlocklistIndex {
         let domains = node.domains();
         let (mut by_address, mut by_domain) = (Vec::new(), Vec::new());
         for (position, entry) in list.entries().iter().enumerate() {
@@ -116,10 +116,10 @@ impl HidingEntries {
             }
         }
         by_address.sort_unstable();
-        HidingEntries { list, by_address, by_domain }
+        BlocklistIndex { list, by_address, by_domain }
     }
 
-    /// Those that may cover an address with one of these hashes. `None` if they are too long for an envelope.
+    /// The entries that may cover an address with one of these hashes. `None` if they are too long for an envelope.
     fn concerning(&self, hashes: impl Iterator<Item = u64>) -> Option<Vec<&Jid>> {
         let of_address = |hash: u64| {
             let first = self.by_address.partition_point(|(known, _)| *known < hash);
@@ -137,40 +137,43 @@ impl HidingEntries {
 }
 
 /// Presence of a session on this node, for contacts on others.
-pub(super) struct OutgoingChange<'a> {
+pub(super) struct OutgoingPresenceChange<'a> {
     sender: AddressId,
     stanza: &'a SharedStanza,
-    hiding: Option<HidingEntries>,
+    blocklist: Option<BlocklistIndex>,
     /// The directory does not have the recipients on the nodes to which it goes.
     pub(super) unlocated: bool,
 }
 
-impl<'a> OutgoingChange<'a> {
-    /// It is hidden from what the sender has blocked.
-    pub(super) fn hiding(
+impl<'a> OutgoingPresenceChange<'a> {
+    /// Presence that is hidden from the entities that the sender has blocked.
+    pub(super) fn with_blocklist(
         node: &ClusteredNode<'_>,
         sender: &Account,
         stanza: &'a SharedStanza,
-    ) -> OutgoingChange<'a> {
-        let hiding = sender.blocked().map(|list| HidingEntries::new(node, list));
-        OutgoingChange { hiding, ..OutgoingChange::shown_to_all(sender, stanza) }
+    ) -> OutgoingPresenceChange<'a> {
+        let blocklist = sender.blocked().map(|list| BlocklistIndex::new(node, list));
+        OutgoingPresenceChange { blocklist, ..OutgoingPresenceChange::without_blocklist(sender, stanza) }
     }
 
-    /// The sender's blocklist does not apply.
-    pub(super) fn shown_to_all(sender: &Account, stanza: &'a SharedStanza) -> OutgoingChange<'a> {
-        OutgoingChange { sender: sender.id, stanza, hiding: None, unlocated: false }
+    /// Presence to which the sender's blocklist does not apply.
+    pub(super) fn without_blocklist(
+        sender: &Account,
+        stanza: &'a SharedStanza,
+    ) -> OutgoingPresenceChange<'a> {
+        OutgoingPresenceChange { sender: sender.id, stanza, blocklist: None, unlocated: false }
     }
 
-    /// Whether it is the end of a session.
-    pub(super) fn leaves(&self) -> bool {
+    /// Whether it announces the end of a session.
+    pub(super) fn is_unavailable(&self) -> bool {
         self.stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable)
     }
 
     /// Its octets for these recipients. `None` if the entries that concern them are too long.
     pub(super) fn encode_for(&self, node: &ClusteredNode<'_>, recipients: &[Recipient]) -> Option<Vec<u8>> {
-        let Some(hiding) = &self.hiding else { return Some(self.encode_without_entries()) };
+        let Some(blocklist) = &self.blocklist else { return Some(self.encode_without_entries()) };
         let hashes = recipients.iter().map(|recipient| recipient_hash(node, recipient));
-        hiding.concerning(hashes).map(|entries| self.encode(&entries))
+        blocklist.concerning(hashes).map(|entries| self.encode(&entries))
     }
 
     /// Its octets without a blocklist.
@@ -203,7 +206,7 @@ mod tests {
         let sender = AddressId::new(7).unwrap();
         let entries: Vec<&Jid> = entries.iter().collect();
         for unlocated in [false, true] {
-            let change = OutgoingChange { sender, stanza: &stanza, hiding: None, unlocated };
+            let change = OutgoingPresenceChange { sender, stanza: &stanza, blocklist: None, unlocated };
             let octets = change.encode(&entries);
             let read = decode_change(&octets).unwrap();
             assert_eq!((read.unlocated, read.blocked.unwrap().entries().len()), (unlocated, 2));
@@ -232,9 +235,9 @@ mod tests {
         }
         by_address.sort_unstable();
         let by_domain = vec![list.entries().iter().position(|entry| entry.local().is_none()).unwrap()];
-        let hiding = HidingEntries { list, by_address, by_domain };
+        let blocklist = BlocklistIndex { list, by_address, by_domain };
         let concerning = |users: &[&str]| {
-            hiding.concerning(users.iter().map(|user| hash(user))).map(|entries| entries.len())
+            blocklist.concerning(users.iter().map(|user| hash(user))).map(|entries| entries.len())
         };
         assert_eq!(concerning(&["nurse@example.com"]), Some(1), "the domain");
         assert_eq!(concerning(&["user1@example.com", "user2@example.com", "nurse@example.com"]), Some(3));

@@ -334,7 +334,7 @@ impl ClusteredNode<'_> {
         self.spawner.spawn("rejoin of a node", Box::pin(task));
     }
 
-    /// Whether another member has started before this node.
+    /// Whether another member was started before this node: its epoch is lower.
     fn is_older(&self, other: NodeId) -> bool {
         let own = self.cluster.node();
         let members = self.cluster.members();

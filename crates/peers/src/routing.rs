@@ -173,8 +173,8 @@ impl PeerRouting for PeerRouter {
         self.on(node).push_to_peers(account, selection, except, stanza);
     }
 
-    fn is_latest_push(&self, node: &Arc<Node>, account: &Account, stanza: &SharedStanza) -> bool {
-        self.on(node).is_latest_push(account, stanza)
+    fn record_push(&self, node: &Arc<Node>, account: &Account, stanza: &SharedStanza) -> bool {
+        self.on(node).record_push(account, stanza)
     }
 
     fn broadcast_to_peers(
@@ -353,7 +353,7 @@ impl PeerRouting for PeerRouter {
         node.sweep_forwarded_requests(now);
         node.expire_session_transfers(now);
         node.give_up_overdue_handovers(now);
-        node.state.announced_blocklists.wake_overdue(now);
+        node.state.pending_blocklist_changes.wake_overdue(now);
         node.sweep_slices();
     }
 }

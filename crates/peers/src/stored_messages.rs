@@ -58,7 +58,7 @@ impl RecentlyStored {
 /// Content of a report that leaves all stored messages to its receiver. Other reports are empty.
 const LEFT_TO_RECEIVER: &[u8] = &[1];
 
-/// This node has decided to deliver what the store has.
+/// Mark of an account whose stored messages this node has decided to deliver.
 struct DeliversStored;
 
 impl Extension for DeliversStored {}
@@ -68,14 +68,14 @@ fn takes_messages(session: &Session) -> bool {
 }
 
 /// Whether a session on another node takes messages and has a connection.
-pub(super) fn has_connected(peer: &PeerSessions) -> bool {
+pub(super) fn has_connected_session(peer: &PeerSessions) -> bool {
     peer.sessions.iter().any(|session| session.priority >= Some(0) && !session.is_detached)
 }
 
-/// The same of a claim of another node, whose report may not have arrived.
-fn has_connected_at(state: &AccountState, at: &NodeClaim) -> bool {
+/// The same for a node with a claim, whose report may not have arrived.
+fn claims_connected_session(state: &AccountState, at: &NodeClaim) -> bool {
     let reported = state.peers().iter().find(|peer| peer.node == at.node && peer.reported);
-    at.claim.takes_messages && reported.is_none_or(has_connected)
+    at.claim.takes_messages && reported.is_none_or(has_connected_session)
 }
 
 impl ClusteredNode<'_> {
@@ -131,7 +131,7 @@ impl ClusteredNode<'_> {
             let is_connected = here.any(|session| !session.outbox.is_detached());
             let connected = claims
                 .iter()
-                .find(|at| if at.node == own { is_connected } else { has_connected_at(state, at) });
+                .find(|at| if at.node == own { is_connected } else { claims_connected_session(state, at) });
             let ready =
                 claims.iter().find(|at| if at.node == own { is_ready } else { at.claim.takes_messages });
             [connected, ready]
@@ -175,7 +175,7 @@ impl ClusteredNode<'_> {
                 return None;
             }
             let mut others = location.claims().iter().filter(|at| at.node != own);
-            others.find(|at| has_connected_at(state, at)).map(|at| at.node)
+            others.find(|at| claims_connected_session(state, at)).map(|at| at.node)
         });
         let Some(other) = other else { return false };
         let recipients = vec![Recipient::Address(account.jid.clone())];

@@ -6,7 +6,7 @@
 //! n       content   that of the kind
 //! ```
 //!
-//! A report is sent once, as presence of the cluster's classes is: after a broken connection it would be late, and an envelope
+//! A report is sent once ([`EnvelopeClass::BestEffort`]): after a broken connection it would be late, and an envelope
 //! that is kept takes room that stanzas need.
 
 use std::sync::{Arc, Weak};

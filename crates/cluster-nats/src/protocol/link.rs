@@ -52,8 +52,8 @@ const CLAIMS_PER_ITEM: usize = 2 << 10;
 const MAX_CHANGE_BYTES: usize = 4 << 20;
 /// Items with receipts that are not acknowledged.
 const MAX_RECEIPT_ITEMS: usize = 16;
-/// Octets of queued presence.
-const MAX_PRESENCE_BYTES: usize = 1 << 20;
+/// Maximum octets of queued envelopes of the class [`cluster::EnvelopeClass::BestEffort`].
+const MAX_BEST_EFFORT_BYTES: usize = 1 << 20;
 
 /// Minimum time between two frames of a link, in milliseconds; a full frame does not wait. It grows with the number of links, so that
 /// the total frame rate of a node does not.
@@ -99,7 +99,7 @@ pub(super) struct Link {
     /// Queued items that are not patient.
     urgent_items: usize,
     change_bytes: usize,
-    presence_bytes: usize,
+    best_effort_bytes: usize,
     /// The bucket from which the next part of the snapshot is read.
     snapshot: Option<usize>,
     /// Numbered and not acknowledged.
@@ -172,7 +172,7 @@ impl Link {
             queue_bytes: 0,
             urgent_items: 0,
             change_bytes: 0,
-            presence_bytes: 0,
+            best_effort_bytes: 0,
             snapshot: None,
             sent: VecDeque::new(),
             first_sent: 1,
@@ -252,10 +252,10 @@ impl Link {
         is_first || !was_full && self.queue_bytes >= BATCH_BYTES
     }
 
-    /// Queues an envelope, divided if it is long; its ticket is 0 for presence. True if the sender must be woken.
+    /// Queues an envelope, divided if it is long; its ticket is 0 for best effort. True if the sender must be woken.
     pub(super) fn push_envelope(&mut self, ticket: u64, body: Bytes) -> bool {
         if ticket == 0 {
-            self.presence_bytes += body.len();
+            self.best_effort_bytes += body.len();
         } else {
             self.envelopes.keep(ticket, body.clone());
         }
@@ -267,9 +267,9 @@ impl Link {
         self.push(OutgoingItem::new(ItemKind::Envelope, rest)) | wakes
     }
 
-    /// Whether there is room for presence of this length.
-    pub(super) fn has_room_for_presence(&self, bytes: usize) -> bool {
-        self.presence_bytes + bytes <= MAX_PRESENCE_BYTES
+    /// Whether there is room for an envelope of this length that is not retained.
+    pub(super) fn has_room_for_best_effort(&self, bytes: usize) -> bool {
+        self.best_effort_bytes + bytes <= MAX_BEST_EFFORT_BYTES
     }
 
     /// Everything was acknowledged and settled, in both directions.
@@ -306,7 +306,7 @@ impl Link {
             self.resend_after = RESEND_MILLIS;
             self.resend_at = (!self.sent.is_empty()).then(|| now.plus(RESEND_MILLIS));
         }
-        // A gap after other items than those that follow now is known, or an old frame arrives again.
+        // A frame that acknowledges fewer items than an earlier one is late or was repeated: its gap is outdated.
         let is_current = received == self.first_sent;
         if has_gap && is_current && self.repeated_at.is_none_or(|at| now.since(at) >= GAP_MILLIS) {
             self.repeat(now);
@@ -489,7 +489,7 @@ impl Link {
         match item.kind {
             ItemKind::Changes => self.change_bytes -= item.len(),
             ItemKind::Envelope if item.body.first_chunk::<8>() == Some(&[0; 8]) => {
-                self.presence_bytes = self.presence_bytes.saturating_sub(item.body.len());
+                self.best_effort_bytes = self.best_effort_bytes.saturating_sub(item.body.len());
             }
             _ => {}
         }

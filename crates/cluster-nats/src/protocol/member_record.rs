@@ -1,6 +1,6 @@
 //! What a node writes under its name into the key-value bucket, as text: `throng 1 epoch=… envelopes=3-3 frames=1-1 code=…`, with the
-//! versions of both that it reads ([`super::frame`]), and at its end the code of the text before ([`ClusterKey`]). A node that is
-//! about to leave adds `retires=1` before the code.
+//! versions of both that it reads ([`super::frame`]), and at its end the code of the text before ([`ClusterKey`]). A node that
+//! drains ([`Member::drains`]) adds `retires=1` before the code.
 //!
 //! Fields that a reader does not know are ignored, so that later versions can add some. The number after `throng` changes when
 //! that is not enough.

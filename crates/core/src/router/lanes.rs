@@ -262,8 +262,8 @@ impl Node {
     /// Handles an envelope with a stanza after those before it for the same recipient.
     pub fn receive_in_lane(self: &Arc<Self>, key: u64, from: NodeId, envelope: Envelope) {
         let size = envelope.encoded_len().saturating_add(ITEM_OVERHEAD);
-        let presence = envelope.header.class == EnvelopeClass::BestEffort;
-        self.force_into_lane(StanzaSource::Node, key, LaneItem::Envelope(from, envelope), size, !presence);
+        let best_effort = envelope.header.class == EnvelopeClass::BestEffort;
+        self.force_into_lane(StanzaSource::Node, key, LaneItem::Envelope(from, envelope), size, !best_effort);
     }
 
     /// Routes a stanza that does not come from a client's stream; its `from` and `to` equal the two addresses. It is handled

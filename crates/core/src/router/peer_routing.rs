@@ -188,9 +188,9 @@ pub trait PeerRouting: Any + Send + Sync {
         stanza: &SharedStanza,
     );
 
-    /// Whether the sessions of an account here may be pushed this stanza: not if it is a roster push, and another node has pushed a
-    /// later state of the same entry to them.
-    fn is_latest_push(&self, node: &Arc<Node>, account: &Account, stanza: &SharedStanza) -> bool;
+    /// Records a roster push to the sessions of an account here. False if it must be dropped, because another node has pushed a later
+    /// state of the same entry to them. True for any other stanza.
+    fn record_push(&self, node: &Arc<Node>, account: &Account, stanza: &SharedStanza) -> bool;
 
     /// Sends presence to contacts on other nodes.
     fn broadcast_to_peers(
@@ -240,9 +240,9 @@ pub trait PeerRouting: Any + Send + Sync {
     /// does not find.
     fn probe_peers(&self, node: &Arc<Node>, session: &Arc<Session>);
 
-    /// Passes the probe of an entity without a subscription to the other nodes with sessions of an account, which may have sent
-    /// directed presence to it (RFC 6121, section 4.6.6). `answered`: whether a session here has answered; the last node refuses if
-    /// none did. False if there is no such node.
+    /// Passes the probe from an entity without a subscription to the other nodes with sessions of an account, which may have sent
+    /// directed presence to it (RFC 6121, section 4.6.6). `answered`: whether a session here has answered; the last node answers
+    /// `unsubscribed` if none did. False if there is no such node.
     fn probe_directed_elsewhere(
         &self,
         node: &Arc<Node>,
@@ -310,7 +310,7 @@ pub trait PeerRouting: Any + Send + Sync {
     fn note_delivered(&self, account: &Account, stanza: &SharedStanza);
 
     /// Reports a change of a blocklist in the store to all other nodes. The future is ready when those with sessions of the account
-    /// have read the list, or after a few seconds.
+    /// have read the list, or after three seconds.
     fn announce_blocklist(&self, node: &Arc<Node>, owner: JidRef<'_>) -> BoxFuture<'static, ()>;
 
     /// Reports a change of an account in the store to all other nodes.
@@ -332,11 +332,17 @@ pub trait PeerRouting: Any + Send + Sync {
     /// Reports to the other nodes with sessions of an account that the store has a message for it.
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>);
 
-    /// Whether this node delivers messages of an account that were stored while sessions take messages: one node does.
+    /// Whether this node delivers the stored messages of an account. While several nodes have sessions that take messages, one does.
     fn delivers_stored(&self, node: &Arc<Node>, account: &Account) -> bool;
 
+<<<<<<< HEAD
     /// A session became available here. True if another node has sessions that take messages, and none are being delivered here: that
     /// node is requested to deliver what the store has.
+=======
+    /// Leaves the stored messages of an account to another node when a session becomes available here. True if a node with connected
+    /// sessions that take messages was requested to deliver them. `delivers`: whether they are being delivered here already; then they
+    /// are not left.
+>>>>>>> newcomer
     fn leave_stored(&self, node: &Arc<Node>, account: &Account, delivers: bool) -> bool;
 
     /// Takes the session of a stream over from the node that holds it; returns the number of its client's stanzas that were

@@ -25,7 +25,7 @@ fn readdressed(presence: &SharedStanza, from: JidRef<'_>, to: JidRef<'_>) -> Opt
     Some(SharedStanza::new(head, &out))
 }
 
-/// `unavailable` of a session for an entity that was subscribed until then: the client of that entity expects it.
+/// `unavailable` of a session for an entity whose subscription ends. It is marked as requested: the client of that entity expects it.
 fn unavailable_to(from: JidRef<'_>, to: JidRef<'_>) -> Option<SharedStanza> {
     let stanza = SharedStanza::build(|w| {
         w.start("presence").attr("from", from.as_str()).attr("to", to.as_str());

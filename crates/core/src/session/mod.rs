@@ -81,8 +81,8 @@ impl Session {
         self.bound_at.load(Ordering::Relaxed)
     }
 
-    /// It is newer than a session of another node that was bound at this time by the clock there.
-    pub fn bound_after(&self, other: u64) {
+    /// Makes this session newer than one of another node. `other`: when that was bound, in milliseconds since 1970 by the clock there.
+    pub fn make_newer_than(&self, other: u64) {
         self.bound_at.fetch_max(other.saturating_add(1), Ordering::Relaxed);
     }
 

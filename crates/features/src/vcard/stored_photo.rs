@@ -14,12 +14,13 @@ use xml::{Ns, TreeNode, Writer};
 
 use super::photo::{self, PhotoSha1};
 
-/// Name of the notice of another photo: its hash in hexadecimal digits or nothing, a space, and the account.
+/// Name of the notice that a photo was replaced or removed. Content: the hash of the photo in hexadecimal digits or nothing, a space,
+/// and the account.
 pub(super) const PHOTO_CHANGED: &str = "vcard-photo";
 
 /// The photos of a host.
 pub(super) struct StoredPhotos {
-    /// Bytes of a vCard.
+    /// Maximum bytes of a vCard.
     pub(super) most: usize,
     /// Whether hashes are added to presence.
     pub(super) hashes: bool,
@@ -47,7 +48,7 @@ impl VCardPhotos for StoredPhotos {
         let (most, hashes) = (self.most, self.hashes);
         Box::pin(async move {
             if photo.as_ref().is_some_and(|photo| !has_its_hash(photo)) {
-                tracing::debug!(account = %owner, "an avatar has another hash than its metadata");
+                tracing::debug!(account = %owner, "an avatar is not copied to the vCard: its data does not have the hash of its metadata");
                 return Ok(());
             }
             let before = node.stores.vcards.get(owner.as_ref()).await?;
@@ -57,7 +58,7 @@ impl VCardPhotos for StoredPhotos {
             }
             let card = with_photo(before.as_deref().unwrap_or_default(), photo.as_ref());
             if card.as_ref().is_some_and(|card| card.len() > most) {
-                tracing::info!(account = %owner, "an avatar is too large for a vCard");
+                tracing::info!(account = %owner, "an avatar is not copied to the vCard: it is too large");
                 return Ok(());
             }
             let tree = card.as_deref().map(shared_stanza::tree);
@@ -76,7 +77,7 @@ impl VCardPhotos for StoredPhotos {
 
 const EMPTY: &[u8] = b"<vCard xmlns='vcard-temp'/>";
 
-/// The photo changed or was removed: announces it on all nodes of the cluster.
+/// Announces on all nodes of the cluster that the photo was replaced or removed. `hashes`: whether hashes are added to presence.
 pub(super) fn photo_changed_everywhere(
     node: &Arc<Node>,
     host: &Host,
@@ -106,7 +107,7 @@ fn photo_changed_here(
     }
 }
 
-/// Another node reports a change.
+/// Handles the notice of another node.
 pub(super) fn receive_change(ctx: &NoticeCtx<'_>, hashes: bool) {
     let text = ctx.content.and_then(|content| std::str::from_utf8(content).ok());
     let Some((hash, owner)) = text.and_then(|text| text.split_once(' ')) else { return };

@@ -75,8 +75,9 @@ const PART_BYTES: usize = 192 << 10;
 const MAX_PARTS: usize = moved_session::MAX_BYTES / PART_BYTES + 2;
 /// Seconds for which presence for an account that has left is sent after it.
 const FORWARD_SECONDS: u32 = 60;
-/// Maximum number of such accounts, and of nodes to which sessions of one have moved.
+/// Maximum number of such accounts. Presence for further ones is not forwarded.
 const MAX_FORWARDED: usize = 16_384;
+/// Maximum number of nodes to which presence for one account is forwarded.
 const MAX_FORWARDED_OF_ACCOUNT: usize = 4;
 
 /// A session that another node has requested.
@@ -170,8 +171,8 @@ impl TransferRequest {
     }
 }
 
-/// Accounts whose sessions have left, by hash and number, with the nodes to which these have moved and the seconds of the node's clock
-/// until which they are followed. An account cannot displace others.
+/// Accounts whose sessions have left, by hash and number, with the nodes to which these have moved and the second of the node's clock
+/// until which presence is forwarded there. An account cannot displace others.
 #[derive(Default)]
 struct ForwardedAccounts(HashMap<(u64, AddressId), ForwardedTo>);
 
@@ -212,7 +213,8 @@ struct TransferState {
     /// By the number of the request.
     incoming: HashMap<u64, IncomingTransfer>,
     received_bytes: usize,
-    followed: ForwardedAccounts,
+    /// Accounts for which presence is forwarded to the nodes of their moved sessions.
+    forwarded: ForwardedAccounts,
     /// Sessions whose old node was lost while they moved: contacts may have learnt from it that they have ended.
     interrupted: Vec<(NodeId, Weak<Session>)>,
 }
@@ -235,7 +237,7 @@ impl SessionTransfers {
             }
             wakers.extend(incoming.waker.take());
         }
-        state.followed.retain(|to, _| to != node);
+        state.forwarded.retain(|to, _| to != node);
         drop(guard);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -251,15 +253,15 @@ impl SessionTransfers {
         }
         let late = state.outgoing.values_mut().filter(|outgoing| outgoing.deadline <= now);
         wakers.extend(late.filter_map(|outgoing| outgoing.waker.take()));
-        state.followed.retain(|_, until| until > now);
+        state.forwarded.retain(|_, until| until > now);
         drop(guard);
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Where sessions of an account have moved a moment ago.
-    fn follow(&self, account: AddressReference) -> SmallVec<[NodeId; 1]> {
+    /// The nodes to which sessions of an account have moved a moment ago.
+    fn forwarded_to(&self, account: AddressReference) -> SmallVec<[NodeId; 1]> {
         let state = self.0.lock();
-        let moved = state.followed.0.get(&(account.hash, AddressId(account.number)));
+        let moved = state.forwarded.0.get(&(account.hash, AddressId(account.number)));
         moved.into_iter().flatten().map(|(to, _)| *to).collect()
     }
 }
@@ -305,12 +307,12 @@ impl ClusteredNode<'_> {
     }
 
     fn forward_to_moved(&self, envelope: &Envelope, octets: impl Fn(AddressReference) -> Option<Vec<u8>>) {
-        if self.state.transfers.0.lock().followed.0.is_empty() {
+        if self.state.transfers.0.lock().forwarded.0.is_empty() {
             return;
         }
         for recipient in &envelope.recipients {
             let cluster::Recipient::Account(account) = recipient else { continue };
-            for to in self.state.transfers.follow(*account) {
+            for to in self.state.transfers.forwarded_to(*account) {
                 let Some(octets) = octets(*account) else { continue };
                 let _ = self.send_about_session(to, FORWARDED_PRESENCE, vec![recipient.clone()], octets);
             }
@@ -340,7 +342,7 @@ impl ClusteredNode<'_> {
     fn start_forwarding(&self, account: &Account, to: NodeId) {
         let until = self.seconds().saturating_add(FORWARD_SECONDS);
         let mut state = self.state.transfers.0.lock();
-        state.followed.add((account.hash, account.id), to, until);
+        state.forwarded.add((account.hash, account.id), to, until);
     }
 }
 
@@ -395,25 +397,26 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_has_left_is_followed_for_a_while_and_the_list_is_bounded() {
+    fn presence_is_forwarded_for_a_while_and_the_accounts_are_bounded() {
         let transfers = SessionTransfers::default();
         let to = NodeId::new("a").unwrap();
         let number = |number| std::num::NonZero::new(number).unwrap();
-        let follow = |of| transfers.follow(AddressReference { hash: 1, number: number(of) }).into_vec();
-        let add = |of, to| transfers.0.lock().followed.add((1, AddressId(number(of))), to, 10);
+        let forwarded_to =
+            |of| transfers.forwarded_to(AddressReference { hash: 1, number: number(of) }).into_vec();
+        let add = |of, to| transfers.0.lock().forwarded.add((1, AddressId(number(of))), to, 10);
         add(2, to);
-        assert_eq!((follow(2), follow(3)), (vec![to], vec![]), "the number decides");
+        assert_eq!((forwarded_to(2), forwarded_to(3)), (vec![to], vec![]), "the number decides");
         transfers.expire(9);
-        assert_eq!(follow(2), [to]);
+        assert_eq!(forwarded_to(2), [to]);
         let others = (0..10).map(|n| NodeId::new(&format!("node-{n}")).unwrap());
         others.for_each(|other| add(3, other));
-        assert_eq!(follow(3).len(), MAX_FORWARDED_OF_ACCOUNT, "of one account");
+        assert_eq!(forwarded_to(3).len(), MAX_FORWARDED_OF_ACCOUNT, "of one account");
         (4..2 + u32::try_from(MAX_FORWARDED).unwrap() + 10).for_each(|of| add(of, to));
-        assert_eq!(transfers.0.lock().followed.0.len(), MAX_FORWARDED);
-        assert_eq!(follow(2), [to], "others have not displaced it");
+        assert_eq!(transfers.0.lock().forwarded.0.len(), MAX_FORWARDED);
+        assert_eq!(forwarded_to(2), [to], "others have not displaced it");
         transfers.forget_node(NodeId::new("node-9").unwrap());
-        assert_eq!(follow(3).len(), MAX_FORWARDED_OF_ACCOUNT - 1);
+        assert_eq!(forwarded_to(3).len(), MAX_FORWARDED_OF_ACCOUNT - 1);
         transfers.expire(10);
-        assert!(follow(2).is_empty() && transfers.0.lock().followed.0.is_empty());
+        assert!(forwarded_to(2).is_empty() && transfers.0.lock().forwarded.0.is_empty());
     }
 }

@@ -20,7 +20,7 @@
 //!
 //! | Kind | Item | Body |
 //! | --- | --- | --- |
-//! | 1 | envelope | 8 ticket (0 for presence), the envelope |
+//! | 1 | envelope | 8 ticket (0 for best effort), the envelope |
 //! | 2 | part of an envelope | the next octets of the body of item 1 or 2 that follows |
 //! | 3 | changes of claims | for each 1 flags, 8 hash, 4 number, and 8 time unless it is released |
 //! | 4 | part of a snapshot of claims | 1 flags (1 first, 2 last), then as changes |
@@ -123,7 +123,7 @@ impl OutgoingItem {
 /// An item that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item {
-    /// An envelope with its ticket's sequence, 0 for presence; after parts only the last octets of it.
+    /// An envelope with its ticket's sequence, 0 for best effort; after parts only the last octets of it.
     Envelope(EnvelopeBody),
     EnvelopePart(Bytes),
     Changes(Vec<ClaimChange>),

@@ -5,8 +5,8 @@
 //! # Pitfalls
 //!
 //! A node is a member when a frame of it has arrived that names this node's link, not when its record is seen: such a frame
-//! shows that messages arrive in both directions. It stays one while such frames bring news: an item that did not arrive before,
-//! or an acknowledgement of one. Each link has a digest every three seconds, which is an item. A record, or a frame
+//! shows that messages arrive in both directions. It stays one while such frames have something new: an item that did not arrive before,
+//! or the first acknowledgement of an item. Each link has a digest every three seconds, which is an item. A record, or a frame
 //! that does not name the link, would keep a node to which no message arrives; a repeated frame would keep a node that is gone.
 
 pub(super) mod receiving;
@@ -71,7 +71,7 @@ struct Peer {
     /// Of frames to it.
     version: u8,
     slot: NodeSlot,
-    /// When a frame arrived that names the link and brought news.
+    /// When the last frame arrived that names the link and has something new.
     received_at: Millis,
     /// Such a frame has arrived.
     joined: bool,
@@ -96,7 +96,7 @@ pub(crate) enum MembershipPhase {
 pub(crate) enum UnusableMember {
     /// It reads no version of frames that this node writes, or the reverse.
     NoCommonVersion,
-    /// This node has [`MAX_NODES`] peers, itself included.
+    /// The cluster has [`MAX_NODES`] nodes already, this one included.
     TooManyNodes,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct State {
     /// Epochs of nodes that have left.
     departed: BTreeMap<NodeId, u64>,
     last_ticket: u64,
-    last_presence: u64,
+    last_best_effort: u64,
     /// The number of the last link to each node.
     link_numbers: BTreeMap<NodeId, u64>,
     work: VecDeque<Work>,
@@ -148,7 +148,7 @@ impl State {
             peers: BTreeMap::new(),
             departed: BTreeMap::new(),
             last_ticket: 0,
-            last_presence: 0,
+            last_best_effort: 0,
             link_numbers: BTreeMap::new(),
             work: VecDeque::new(),
             ending: Vec::new(),
@@ -342,14 +342,14 @@ impl State {
         // Before it is encoded: senders that wait for capacity try often, and this is under the lock of the whole cluster.
         let has_room = match is_reliable {
             true => peer.link.envelopes.has_room(length) && has_share,
-            false => peer.link.has_room_for_presence(length),
+            false => peer.link.has_room_for_best_effort(length),
         };
         if !has_room {
             return Err(RefusalReason::QueueFull);
         }
         envelope.header.origin = own.node;
         envelope.header.epoch = own.epoch;
-        envelope.header.sequence = if is_reliable { self.last_ticket } else { self.last_presence } + 1;
+        envelope.header.sequence = if is_reliable { self.last_ticket } else { self.last_best_effort } + 1;
         let ticket = envelope.ticket();
         let mut body = Vec::with_capacity(length);
         body.extend(ticket.sequence.to_be_bytes());
@@ -359,7 +359,7 @@ impl State {
         })?;
         match is_reliable {
             true => self.last_ticket += 1,
-            false => self.last_presence += 1,
+            false => self.last_best_effort += 1,
         }
         wakes |= peer.link.push_envelope(ticket.sequence, body.into());
         self.statistics.envelopes_sent += 1;

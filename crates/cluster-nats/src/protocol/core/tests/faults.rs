@@ -307,7 +307,7 @@ fn a_digest_that_differs_causes_another_snapshot() {
     }
     // The digest of what was applied is right until the directory is compared: damage it, too.
     reader.core.with(|state| state.damage_digest(name("a"), digest));
-    assert!(network.run(6_000, |_| two.locate(3, None) != AddressLocation::Nowhere), "within five seconds");
+    assert!(network.run(6_000, |_| two.locate(3, None) != AddressLocation::Nowhere), "by the next digest");
     assert_eq!(two.locate(1_003, None), AddressLocation::Nowhere);
     assert!(other.claims().len() >= 110, "those that were missing are reported again");
     assert_eq!(reader.core.status().statistics.digest_mismatches, 1);
@@ -378,9 +378,9 @@ fn a_queue_that_is_full_refuses_and_has_room_after_receipts() {
     assert!((50..100).contains(&room), "{room}");
     let refused = one.deliver(name("b"), envelope.clone()).unwrap_err();
     assert_eq!(refused.envelope, envelope, "it was not prepared to be sent, which takes time");
-    let presence = test_envelope(name("a"), EnvelopeClass::BestEffort, &"x".repeat(100_000));
-    let refused = (0..20).filter(|_| one.deliver(name("b"), presence.clone()).is_err()).count();
-    assert!(refused > 5, "presence has a bound of its own");
+    let best_effort = test_envelope(name("a"), EnvelopeClass::BestEffort, &"x".repeat(100_000));
+    let refused = (0..20).filter(|_| one.deliver(name("b"), best_effort.clone()).is_err()).count();
+    assert!(refused > 5, "best effort has a bound of its own");
     network.run(1_000, SimulatedNetwork::is_quiet);
     let tickets: Vec<_> =
         other.tickets(name("a")).into_iter().filter(|ticket| ticket.has_receipt()).collect();

@@ -78,7 +78,7 @@ fn items_that_lie_are_reported_and_do_no_harm() {
     let victim = victim();
     let header = victim.header();
     let epoch = header.from_epoch;
-    let presence = {
+    let best_effort = {
         let mut envelope = test_envelope(name("a"), EnvelopeClass::BestEffort, "");
         envelope.header.epoch = epoch;
         let mut body = 9_u64.to_be_bytes().to_vec();
@@ -95,7 +95,7 @@ fn items_that_lie_are_reported_and_do_no_harm() {
         (envelope_item(3, name("a"), epoch, 4), PeerViolation::Header),
         (envelope_item(3, name("a"), epoch, 3), PeerViolation::Header),
         (envelope_item(0, name("a"), epoch, 0), PeerViolation::Header),
-        (presence, PeerViolation::Header),
+        (best_effort, PeerViolation::Header),
         (OutgoingItem::new(ItemKind::Envelope, &b"short"[..]), PeerViolation::Envelope),
         (OutgoingItem::new(ItemKind::Envelope, vec![0xff; 300]), PeerViolation::Envelope),
         (OutgoingItem::new(ItemKind::Changes, &b"x"[..]), PeerViolation::Claim),
