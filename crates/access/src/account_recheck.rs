@@ -183,9 +183,10 @@ impl Views<'_> {
             match self.stores.logins.login(account.id, secrets.revision).await? {
                 Some(login) if !login.disabled => {
                     let blocked = store::blocklists::decode(&login.blocklist)?;
-                    self.replace_roster_view(account, &login.roster, login.roster_version);
                     let former = account.blocked();
+                    // First: contacts that the new roster shows presence to may be blocked.
                     self.set_blocklist(account, Some(blocked), before).await?;
+                    self.replace_roster_view(account, &login.roster, login.roster_version);
                     self.exchange_presence_after_block(account, former).await;
                     return Ok(());
                 }

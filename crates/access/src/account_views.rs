@@ -116,7 +116,7 @@ impl AccountViews for StoreBackedViews {
         add: Vec<Jid>,
         remove: Unblock,
         limit: u32,
-    ) -> BoxFuture<'a, Result<BlocklistOutcome, StoreError>> {
+    ) -> BoxFuture<'a, Result<(BlocklistOutcome, BoxFuture<'static, ()>), StoreError>> {
         Box::pin(async move { self.on(node).update_blocklist(owner, add, remove, limit).await })
     }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use base::lock::LeafMutex;
+use base::spawn::BoxFuture;
 use cluster::AddressHasher;
 use jid::{Jid, JidRef};
 use store::{BlocklistOutcome, StoreError, Unblock};
@@ -114,7 +115,7 @@ impl Views<'_> {
     }
 
     /// Changes the list of an account in the store and in every cached view, as
-    /// [`store::Blocklists::update_blocklist`].
+    /// [`store::Blocklists::update_blocklist`]. The future is ready when the other nodes with sessions of the account have read it.
     ///
     /// # Errors
     /// If the store does not answer; nothing was changed then.
@@ -124,16 +125,19 @@ impl Views<'_> {
         add: Vec<Jid>,
         remove: Unblock,
         limit: u32,
-    ) -> Result<BlocklistOutcome, StoreError> {
+    ) -> Result<(BlocklistOutcome, BoxFuture<'static, ()>), StoreError> {
         let changes = self.state.blocklists.change_count(owner.as_ref());
         let before = changes.load(Ordering::Acquire);
         let outcome = self.stores.blocklists.update_blocklist(owner.as_ref(), add, remove, limit).await?;
-        let BlocklistOutcome::Changed(change) = &outcome else { return Ok(outcome) };
+        let mut read_elsewhere: BoxFuture<'static, ()> = Box::pin(std::future::ready(()));
+        let BlocklistOutcome::Changed(change) = &outcome else { return Ok((outcome, read_elsewhere)) };
         let seen = self.state.blocklists.record_change(owner.as_ref());
         // Before the account is looked up: a login that read the old list is either found here or sees the
         // changed epoch.
         self.advance_roster_epoch(owner.as_ref());
-        let read_elsewhere = self.peers().map(|peers| peers.announce_blocklist(self, owner.as_ref()));
+        if let Some(peers) = self.peers() {
+            read_elsewhere = peers.announce_blocklist(self, owner.as_ref());
+        }
         if let Some(account) = self.routing_table.find(owner.as_ref()) {
             // Concurrent changes may be answered in either order. A caller that was not alone reads the result from
             // the store.
@@ -143,11 +147,7 @@ impl Views<'_> {
                 set_if_unchanged(&account, &change.list, changes, None);
             }
         }
-        // The user expects that nothing arrives any more when the request is answered (section 3.3).
-        if let Some(read_elsewhere) = read_elsewhere {
-            read_elsewhere.await;
-        }
-        Ok(outcome)
+        Ok((outcome, read_elsewhere))
     }
 
     /// Sets the list of a connected account: to `list` if nothing has changed since `seen`, else as the store has it. Changes of

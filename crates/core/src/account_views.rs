@@ -53,7 +53,8 @@ pub trait AccountViews: Send + Sync {
     ) -> BoxFuture<'a, Result<bool, StoreError>>;
 
     /// Changes the list of an account in the store and in every view, as [`store::Blocklists::update_blocklist`]. Fails if
-    /// the store does not answer; nothing was changed then.
+    /// the store does not answer; nothing was changed then. The future is ready when the other nodes of the cluster with sessions of
+    /// the account have read the list: perform what follows from the change first, and answer the user after it.
     fn update_blocklist<'a>(
         &'a self,
         node: &'a Arc<Node>,
@@ -61,7 +62,7 @@ pub trait AccountViews: Send + Sync {
         add: Vec<Jid>,
         remove: Unblock,
         limit: u32,
-    ) -> BoxFuture<'a, Result<BlocklistOutcome, StoreError>>;
+    ) -> BoxFuture<'a, Result<(BlocklistOutcome, BoxFuture<'static, ()>), StoreError>>;
 
     /// Called once a second, with the second of the node's clock: repeats reads that have failed.
     fn sweep(&self, node: &Arc<Node>, now: u32);

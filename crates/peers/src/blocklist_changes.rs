@@ -4,7 +4,10 @@
 //! Such a node settles the report of the change after it has read the list (`invalidation.rs`). After [`MAX_WAIT_SECONDS`] the request
 //! is answered although a node has not: it may be lost.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use base::lock::LeafMutex;
@@ -13,27 +16,41 @@ use cluster::{Envelope, EnvelopeClass, EnvelopeKind, InvalidationSubject, Recipi
 use jid::JidRef;
 use throng_core::receipt::Receipt;
 
+use super::home::PeerState;
 use crate::ClusteredNode;
 
 /// Seconds after which a change is complete although a node has not read the list.
 const MAX_WAIT_SECONDS: u32 = 3;
 
-/// Changes that wait for other nodes: the second of the node's clock at which each stops waiting, and the waker of its task.
+/// Changes that wait for other nodes: the second of the node's clock at which each stops waiting, a number that tells those of one
+/// second apart, and the waker of its task.
 #[derive(Default)]
-pub(super) struct PendingBlocklistChanges(LeafMutex<Vec<(u32, Waker)>>);
+pub(super) struct PendingBlocklistChanges(LeafMutex<BTreeMap<(u32, u64), Waker>>);
 
 impl PendingBlocklistChanges {
-    fn wake_at(&self, deadline: u32, waker: &Waker) {
-        let mut waiting = self.0.lock();
-        if !waiting.iter().any(|(at, known)| *at == deadline && known.will_wake(waker)) {
-            waiting.push((deadline, waker.clone()));
-        }
+    fn wake_at(&self, change: (u32, u64), waker: &Waker) {
+        self.0.lock().insert(change, waker.clone());
     }
 
     /// Called by the sweep.
     pub(super) fn wake_overdue(&self, now: u32) {
-        let overdue: Vec<(u32, Waker)> = self.0.lock().extract_if(.., |(at, _)| *at <= now).collect();
-        overdue.into_iter().for_each(|(_, waker)| waker.wake());
+        let mut waiting = self.0.lock();
+        let later = waiting.split_off(&(now.saturating_add(1), 0));
+        let overdue = std::mem::replace(&mut *waiting, later);
+        drop(waiting);
+        overdue.into_values().for_each(Waker::wake);
+    }
+}
+
+/// A change that waits. Its waker goes with it.
+struct PendingChange {
+    state: Arc<PeerState>,
+    key: (u32, u64),
+}
+
+impl Drop for PendingChange {
+    fn drop(&mut self) {
+        self.state.pending_blocklist_changes.0.lock().remove(&self.key);
     }
 }
 
@@ -54,14 +71,16 @@ impl ClusteredNode<'_> {
                 Err(refused) => self.change_was_refused(owner, kind, &refused),
             }
         }
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
         let (node, deadline) = (self.owned(), self.seconds().saturating_add(MAX_WAIT_SECONDS));
+        let key = (deadline, NUMBER.fetch_add(1, Ordering::Relaxed));
+        let change = PendingChange { state: node.view().state.clone(), key };
         Box::pin(poll_fn(move |cx| {
             receipts.retain(|receipt| receipt.poll_outcome(cx).is_pending());
-            let node = node.view();
-            if receipts.is_empty() || node.seconds() >= deadline {
+            if receipts.is_empty() || node.view().seconds() >= deadline {
                 return Poll::Ready(());
             }
-            node.state.pending_blocklist_changes.wake_at(deadline, cx.waker());
+            change.state.pending_blocklist_changes.wake_at(change.key, cx.waker());
             Poll::Pending
         }))
     }
@@ -70,8 +89,7 @@ impl ClusteredNode<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
     use std::task::Wake;
 
     struct Wakes(AtomicU32);
@@ -86,7 +104,7 @@ mod tests {
     fn a_change_that_waits_is_woken_at_its_deadline() {
         let (waiting, wakes) = (PendingBlocklistChanges::default(), Arc::new(Wakes(AtomicU32::new(0))));
         let waker = Waker::from(wakes.clone());
-        [10, 12].iter().for_each(|deadline| waiting.wake_at(*deadline, &waker));
+        [(10, 1), (12, 0), (12, 0)].into_iter().for_each(|change| waiting.wake_at(change, &waker));
         for (now, expected) in [(9, 0), (10, 1), (11, 1), (12, 2), (13, 2)] {
             waiting.wake_overdue(now);
             assert_eq!(wakes.0.load(Ordering::Relaxed), expected, "{now}");

@@ -17,9 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::lock::LeafMutex;
 use base::spawn::yield_now;
-use cluster::{Envelope, EnvelopeClass, NodeId};
+use cluster::{Claim, Envelope, EnvelopeClass, NodeId, Recipient};
 use jid::{Jid, JidRef};
 use stanza::{PresenceType, StanzaKind};
+use store::Subscription;
 use throng_core::account::Account;
 use throng_core::effect::Effects;
 use throng_core::shared_stanza::SharedStanza;
@@ -39,44 +40,55 @@ pub(super) struct DirectedPresenceFromPeers(LeafMutex<NotedPresence>);
 
 #[derive(Default)]
 struct NotedPresence {
-    /// Senders and recipients, by the node of the sender.
-    nodes: BTreeMap<NodeId, BTreeSet<(Jid, Jid)>>,
+    /// Recipients by sender, by the node of the sender.
+    nodes: BTreeMap<NodeId, BTreeMap<Jid, BTreeSet<Jid>>>,
     octets: usize,
 }
 
-fn octets_of((from, to): &(Jid, Jid)) -> usize {
+fn octets_of(from: JidRef<'_>, to: &Jid) -> usize {
     ENTRY_OCTETS + from.as_str().len() + to.as_str().len()
 }
 
 impl DirectedPresenceFromPeers {
-    /// Remembers the presence, unless [`MAX_OCTETS`] are reached.
-    fn note(&self, node: NodeId, from: JidRef<'_>, to: &Jid) {
-        let entry = (from.to_jid(), to.clone());
-        let octets = octets_of(&entry);
+    /// Remembers the presence, unless the sender has `limit` recipients, or [`MAX_OCTETS`] are reached.
+    fn note(&self, node: NodeId, from: JidRef<'_>, to: &Jid, limit: usize) {
+        let octets = octets_of(from, to);
         let mut noted = self.0.lock();
-        if noted.octets + octets <= MAX_OCTETS && noted.nodes.entry(node).or_default().insert(entry) {
+        if noted.octets + octets > MAX_OCTETS {
+            return;
+        }
+        let recipients = noted.nodes.entry(node).or_default().entry(from.to_jid()).or_default();
+        if recipients.len() < limit && recipients.insert(to.clone()) {
             noted.octets += octets;
         }
     }
 
     fn forget(&self, node: NodeId, from: JidRef<'_>, to: &Jid) {
         let mut noted = self.0.lock();
-        let Some(entries) = noted.nodes.get_mut(&node) else { return };
-        let entry = (from.to_jid(), to.clone());
-        let found = entries.remove(&entry);
-        if entries.is_empty() {
+        let Some(senders) = noted.nodes.get_mut(&node) else { return };
+        let sender = from.to_jid();
+        let Some(recipients) = senders.get_mut(&sender) else { return };
+        let found = recipients.remove(to);
+        if recipients.is_empty() {
+            senders.remove(&sender);
+        }
+        if senders.is_empty() {
             noted.nodes.remove(&node);
         }
         if found {
-            noted.octets -= octets_of(&entry);
+            noted.octets -= octets_of(from, to);
         }
     }
 
     /// Removes and returns the senders on a node, with their recipients.
-    pub(super) fn take_of(&self, node: NodeId) -> BTreeSet<(Jid, Jid)> {
+    pub(super) fn take_of(&self, node: NodeId) -> Vec<(Jid, Jid)> {
         let mut noted = self.0.lock();
-        let entries = noted.nodes.remove(&node).unwrap_or_default();
-        noted.octets -= entries.iter().map(octets_of).sum::<usize>();
+        let senders = noted.nodes.remove(&node).unwrap_or_default();
+        let entries: Vec<(Jid, Jid)> = senders
+            .into_iter()
+            .flat_map(|(from, recipients)| recipients.into_iter().map(move |to| (from.clone(), to)))
+            .collect();
+        noted.octets -= entries.iter().map(|(from, to)| octets_of(from.as_ref(), to)).sum::<usize>();
         entries
     }
 }
@@ -161,13 +173,29 @@ impl ClusteredNode<'_> {
         }
         // What another node only passes on comes from a session elsewhere, and services have no sessions.
         let location = self.cluster.locate(self.routing_table.hash(from), None);
-        if location.contains(self.cluster.node(), node) {
-            self.state.directed_presence.note(node, from, to);
+        let claim = location.claims().iter().find(|claim| claim.node == node);
+        if claim.is_none_or(|at| self.is_subscribed(to, &at.claim)) {
+            return;
         }
+        let limit = usize::from(self.limits().directed_presence_entities);
+        self.state.directed_presence.note(node, from, to, limit);
+    }
+
+    /// Whether an account here is subscribed to the presence of another one: that is withdrawn with all presence of a lost node.
+    fn is_subscribed(&self, here: &Jid, other: &Claim) -> bool {
+        let account = self.routing_table.find(here.as_ref().bare());
+        account.is_some_and(|account| {
+            account.with(|state| {
+                state.contacts().iter().any(|contact| {
+                    contact.subscription.contains(Subscription::TO)
+                        && (contact.hash, Some(contact.id.0)) == (other.address, other.number)
+                })
+            })
+        })
     }
 
     /// Sends `unavailable` for sessions that are gone with their node.
-    pub(super) fn withdraw_directed_presence(&self, entries: BTreeSet<(Jid, Jid)>) {
+    pub(super) fn withdraw_directed_presence(&self, entries: Vec<(Jid, Jid)>) {
         if entries.is_empty() {
             return;
         }
@@ -215,13 +243,13 @@ impl ClusteredNode<'_> {
                 None => state.peers().iter().map(|peer| peer.node).collect(),
             }
         });
-        self.pass_probe_on(account, stanza, answered, &nodes)
+        self.pass_probe_on(&account_recipient(account), stanza, answered, &nodes)
     }
 
     /// Sends a probe to the first of these nodes that takes it; false if none does.
     fn pass_probe_on(
         &self,
-        account: &Account,
+        recipient: &Recipient,
         stanza: &SharedStanza,
         answered: bool,
         nodes: &[NodeId],
@@ -230,7 +258,7 @@ impl ClusteredNode<'_> {
         let mut rest = nodes;
         while let Some((node, further)) = rest.split_first() {
             rest = further;
-            let recipients = vec![account_recipient(account)];
+            let recipients = vec![recipient.clone()];
             let octets = encode(answered, further, stanza);
             let envelope = Envelope::new(DIRECTED_PROBE, EnvelopeClass::Control, own, recipients, octets);
             if self.cluster.deliver(*node, envelope).is_ok() {
@@ -258,9 +286,10 @@ impl ClusteredNode<'_> {
                     effects.route(here, session.jid.clone(), probe.from.clone());
                 }
             }
-            if self.pass_probe_on(account, &probe.stanza, answered, &probe.nodes) {
-                answered = true;
-            }
+        }
+        // Also if the last session here has ended meanwhile.
+        if let Some(recipient) = envelope.recipients.first() {
+            answered |= self.pass_probe_on(recipient, &probe.stanza, answered, &probe.nodes);
         }
         if !answered {
             let id = probe.stanza.head().raw_id(probe.stanza.bytes());
@@ -284,19 +313,27 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
         let [romeo, juliet] = ["romeo@x/r", "juliet@x"].map(|text| Jid::parse(text).unwrap());
         for node in [a, a, b] {
-            noted.note(node, romeo.as_ref(), &juliet);
+            noted.note(node, romeo.as_ref(), &juliet, 9);
         }
         noted.forget(b, romeo.as_ref(), &juliet);
         noted.forget(b, romeo.as_ref(), &juliet);
         assert!(noted.take_of(b).is_empty());
-        assert_eq!(noted.take_of(a).into_iter().collect::<Vec<_>>(), [(romeo, juliet.clone())]);
+        assert_eq!(noted.take_of(a), [(romeo.clone(), juliet.clone())]);
         assert_eq!(noted.0.lock().octets, 0);
         for number in 0..40_000 {
             let from = Jid::parse(&format!("romeo@x/{number:0>1000}")).unwrap();
-            noted.note(a, from.as_ref(), &juliet);
+            noted.note(a, from.as_ref(), &juliet, 9);
         }
         let octets = noted.0.lock().octets;
         assert!(octets <= MAX_OCTETS && octets > MAX_OCTETS / 2);
+        for number in 0..20 {
+            noted.note(b, romeo.as_ref(), &Jid::parse(&format!("{number}@x")).unwrap(), 9);
+        }
+        noted.take_of(a);
+        for number in 0..20 {
+            noted.note(b, romeo.as_ref(), &Jid::parse(&format!("{number}@x")).unwrap(), 9);
+        }
+        assert_eq!(noted.take_of(b).len(), 9, "the recipients of one sender are bounded");
     }
 
     #[test]

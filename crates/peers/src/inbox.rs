@@ -231,7 +231,7 @@ impl ClusteredNode<'_> {
                 true
             }
             MESSAGE_STORED => envelope.recipients.iter().all(|recipient| match recipient {
-                Recipient::Address(jid) => self.on_message_stored(jid.as_ref(), &envelope.bytes),
+                Recipient::Address(jid) => self.on_message_stored(from, jid.as_ref(), &envelope.bytes),
                 _ => true,
             }),
             _ => true,

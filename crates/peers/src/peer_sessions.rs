@@ -344,7 +344,8 @@ impl ClusteredNode<'_> {
         for session in account.sessions() {
             let prefix = session.resource().strip_suffix(name);
             let same = prefix.is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('/'));
-            if same && session.bound_at() < bound_at {
+            // At the same millisecond, too: what was bound here after it is on its way to the other node.
+            if same && session.bound_at() <= bound_at {
                 let error = StreamError::new(StreamCondition::Conflict);
                 session.outbox.close(error.text("replaced by a new connection of the same client"));
                 self.end_session(&session);

@@ -57,6 +57,8 @@ impl RecentlyStored {
 
 /// Content of a report that leaves all stored messages to its receiver. Other reports are empty.
 const LEFT_TO_RECEIVER: &[u8] = &[1];
+/// Content of the answer of a node that has no session any more to which it could deliver them.
+const NOT_DELIVERED: &[u8] = &[2];
 
 /// Mark of an account whose stored messages this node has decided to deliver.
 struct DeliversStored;
@@ -106,16 +108,24 @@ impl ClusteredNode<'_> {
 
     /// Another node has stored a message for an account, or has left what is stored to this one. If its recipient has logged in
     /// here meanwhile, it is delivered. False if the octets are neither.
-    pub(super) fn on_message_stored(&self, owner: JidRef<'_>, octets: &[u8]) -> bool {
-        if !octets.is_empty() && octets != LEFT_TO_RECEIVER {
-            return false;
-        }
-        if let Some(account) = self.note_stored_message(owner) {
-            if octets == LEFT_TO_RECEIVER {
-                self.deliver_stored_here(&account);
-            } else {
-                self.deliver_stored(&account);
+    pub(super) fn on_message_stored(&self, from: NodeId, owner: JidRef<'_>, octets: &[u8]) -> bool {
+        let account = self.note_stored_message(owner);
+        let deliver_here = || account.as_ref().is_some_and(|account| self.deliver_stored_here(account));
+        match octets {
+            [] => account.iter().for_each(|account| self.deliver_stored(account)),
+            LEFT_TO_RECEIVER if !deliver_here() => {
+                let recipients = vec![Recipient::Address(owner.bare().to_jid())];
+                let (own, octets) = (self.cluster.node(), NOT_DELIVERED.to_vec());
+                let answer = Envelope::new(MESSAGE_STORED, EnvelopeClass::Control, own, recipients, octets);
+                if let Err(refused) = self.cluster.deliver(from, answer) {
+                    self.change_was_refused(owner, MESSAGE_STORED, &refused);
+                }
             }
+            LEFT_TO_RECEIVER => {}
+            NOT_DELIVERED => {
+                deliver_here();
+            }
+            _ => return false,
         }
         true
     }
@@ -147,10 +157,11 @@ impl ClusteredNode<'_> {
         }
     }
 
-    fn deliver_stored_here(&self, account: &Arc<Account>) {
+    /// False if no session here takes messages.
+    fn deliver_stored_here(&self, account: &Arc<Account>) -> bool {
         let host = Guard::into_inner(account.host());
         if !host.stores_offline_messages {
-            return;
+            return true;
         }
         let ready = account.with(|state| {
             let session = state.sessions.iter().find(|session| takes_messages(session)).cloned();
@@ -161,9 +172,9 @@ impl ClusteredNode<'_> {
             }
             session
         });
-        if let Some(session) = ready {
-            self.run_event_spawned(LifecycleEvent::Available(session), host);
-        }
+        let Some(session) = ready else { return false };
+        self.run_event_spawned(LifecycleEvent::Available(session), host);
+        true
     }
 
     /// See [`throng_core::router::PeerRouting::leave_stored`].

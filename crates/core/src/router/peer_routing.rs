@@ -335,14 +335,9 @@ pub trait PeerRouting: Any + Send + Sync {
     /// Whether this node delivers the stored messages of an account. While several nodes have sessions that take messages, one does.
     fn delivers_stored(&self, node: &Arc<Node>, account: &Account) -> bool;
 
-<<<<<<< HEAD
-    /// A session became available here. True if another node has sessions that take messages, and none are being delivered here: that
-    /// node is requested to deliver what the store has.
-=======
     /// Leaves the stored messages of an account to another node when a session becomes available here. True if a node with connected
     /// sessions that take messages was requested to deliver them. `delivers`: whether they are being delivered here already; then they
     /// are not left.
->>>>>>> newcomer
     fn leave_stored(&self, node: &Arc<Node>, account: &Account, delivers: bool) -> bool;
 
     /// Takes the session of a stream over from the node that holds it; returns the number of its client's stanzas that were

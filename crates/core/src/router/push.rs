@@ -37,16 +37,8 @@ impl Node {
         work: &mut RoutingWork,
     ) {
         let peers = self.peers();
-<<<<<<< HEAD
-        let is_latest = peers.is_none_or(|peers| peers.is_latest_push(self, account, stanza));
+        let is_latest = peers.is_none_or(|peers| peers.record_push(self, account, stanza));
         for session in account.sessions().into_iter().filter(|_| is_latest) {
-=======
-        let sessions = match peers {
-            Some(peers) if !peers.record_push(self, account, stanza) => SmallVec::new(),
-            _ => account.sessions(),
-        };
-        for session in sessions {
->>>>>>> newcomer
             if selection.selects(&session) && !except.clone().any(|other| other == session.resource()) {
                 self.push(&session, stanza.clone(), selection.to, work);
             }

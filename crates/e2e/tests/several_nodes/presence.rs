@@ -279,7 +279,7 @@ fn a_node_that_was_alone_at_its_start_learns_what_others_have_changed_before() {
     let (juliet, romeo) = (address("juliet"), address("romeo"));
     let (views, unblock) = (node.node.account_views(), store::Unblock::These(Vec::new()));
     let change = views.update_blocklist(&node.node, &juliet, vec![romeo.clone()], unblock, 9);
-    node.block_on(change).expect("the store");
+    drop(node.block_on(change).expect("the store"));
     nodes.heal(0, 1);
     nodes.settle();
     assert!(disabled.session.is_ended(), "its account is disabled");

@@ -112,7 +112,7 @@ fn stored_messages_do_not_wait_for_sessions_of_another_node_that_are_unavailable
 fn a_report_of_a_stored_message_has_no_other_content() {
     use cluster::{Cluster, Envelope, EnvelopeClass, EnvelopeKind, PeerViolation, Recipient};
     let test = super::handovers::Peer::new();
-    for (octets, violations) in [(&[][..], 0), (&[1], 0), (&[2], 1), (&[1, 1], 2)] {
+    for (octets, violations) in [(&[][..], 0), (&[1], 0), (&[2], 0), (&[3], 1), (&[1, 1], 2)] {
         let juliet: jid::Jid = jid::Jid::parse(super::handovers::JULIET).expect("an address");
         let (kind, class) = (EnvelopeKind::Engine(6), EnvelopeClass::Control);
         let report =

@@ -296,14 +296,15 @@ async fn apply_request(
         (false, true) => (Vec::new(), Unblock::All),
         (false, false) => (Vec::new(), Unblock::These(jids.clone())),
     };
-    let done = match node.account_views().update_blocklist(node, &account.jid, add, remove, limit).await {
-        Err(error) => return Err(store_error(error)),
-        Ok(BlocklistOutcome::NoAccount) => return Err(StanzaCondition::ItemNotFound.into()),
-        Ok(BlocklistOutcome::Full) => {
+    let updated = node.account_views().update_blocklist(node, &account.jid, add, remove, limit).await;
+    let (outcome, read_elsewhere) = updated.map_err(store_error)?;
+    let done = match outcome {
+        BlocklistOutcome::NoAccount => return Err(StanzaCondition::ItemNotFound.into()),
+        BlocklistOutcome::Full => {
             let text = format!("the blocklist is full; its limit is {limit} addresses");
             return Err(StanzaError::new(StanzaCondition::NotAllowed).text(text).without_request());
         }
-        Ok(BlocklistOutcome::Changed(done)) => done,
+        BlocklistOutcome::Changed(done) => done,
     };
     for report in reports.iter().filter(|report| done.added.contains(&report.jid)) {
         tracing::info!(
@@ -313,9 +314,13 @@ async fn apply_request(
     }
     presence::hide_presence(node, account, &done.added, effects);
     presence::restore_presence(node, account, &done.removed, effects);
+    // Before anything is awaited: the `unavailable` of a session that ends meanwhile does not reach those that are blocked.
+    node.perform(std::mem::take(effects));
     if let Some(peers) = node.peers() {
         peers.exchange_presence_after_block(node, account, (before, account.blocked()), false).await;
     }
+    // The user expects that nothing arrives any more when the request is answered (section 3.3).
+    read_elsewhere.await;
     let push = SharedStanza::build(|w| {
         w.start("iq").attr("type", "set").attr("id", &base::id::random_id());
         write_items(w, if block { "block" } else { "unblock" }, &jids);

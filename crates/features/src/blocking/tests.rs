@@ -519,8 +519,9 @@ fn concurrent_changes_agree_with_the_store() {
     let one = views.update_blocklist(node, &account.jid, vec![jid("a@x")], Unblock::These(vec![]), 9);
     let two =
         views.update_blocklist(node, &account.jid, vec![jid("b@x")], Unblock::These(vec![jid("a@x")]), 9);
-    engine.block_on(two).unwrap();
-    engine.block_on(one).unwrap();
+    let (_, two) = engine.block_on(two).unwrap();
+    let (_, one) = engine.block_on(one).unwrap();
+    engine.block_on(async { (two.await, one.await) });
     let stored = engine.block_on(engine.stores.blocklists.blocklist(account.jid.as_ref())).unwrap();
     let view = balcony.session.account.blocked().unwrap();
     let mut sorted = stored.clone();

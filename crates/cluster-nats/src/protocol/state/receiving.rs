@@ -38,11 +38,7 @@ impl State {
         self.statistics.frames_received += 1;
         let acknowledged = peer.link.acknowledge(header.received, header.has_gap, now);
         let new = peer.link.receive(header.first, items, length, now);
-<<<<<<< HEAD
-        // A frame can be repeated by anybody who may publish in NATS: that shows nothing of its sender.
-=======
         // Anybody with permission to publish in NATS can repeat a frame, so a repeated one does not show that its sender runs.
->>>>>>> newcomer
         if acknowledged == AcknowledgeOutcome::Progress || new.count > 0 {
             peer.received_at = now;
         }
