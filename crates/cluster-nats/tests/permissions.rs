@@ -9,7 +9,7 @@ use test_databases::{NatsServer, NatsSetup};
 use throng_cluster_nats::{NatsCredentials, NatsError, NatsSettings, check_connection};
 
 /// As in docs/cluster.md, which a test compares.
-const PUBLISH: [&str; 10] = [
+const PUBLISH: [&str; 11] = [
     "throng.>",
     "$KV.*.*",
     "$JS.API.INFO",
@@ -17,14 +17,20 @@ const PUBLISH: [&str; 10] = [
     "$JS.API.STREAM.CREATE.*",
     "$JS.API.STREAM.UPDATE.*",
     "$JS.API.CONSUMER.CREATE.*",
+    "$JS.API.CONSUMER.CREATE.*.*.$KV.*.>",
     "$JS.API.CONSUMER.DELETE.*.*",
     "$JS.API.DIRECT.GET.*.>",
     "$JS.FC.>",
 ];
 const SUBSCRIBE: [&str; 2] = ["throng.>", "_INBOX.>"];
 /// What the check does not need: it uses a bucket of its own, with few changes, and watches it once.
-const RARE: [&str; 4] =
-    ["$JS.API.STREAM.INFO.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.CONSUMER.DELETE.*.*", "$JS.FC.>"];
+const RARE: [&str; 5] = [
+    "$JS.API.STREAM.INFO.*",
+    "$JS.API.STREAM.UPDATE.*",
+    "$JS.API.CONSUMER.CREATE.*.*.$KV.*.>",
+    "$JS.API.CONSUMER.DELETE.*.*",
+    "$JS.FC.>",
+];
 
 fn list(subjects: &[&str]) -> String {
     let quoted: Vec<String> = subjects.iter().map(|subject| format!("\"{subject}\"")).collect();

@@ -83,7 +83,7 @@ fn xep_0411_section_3_private_xml_becomes_items_with_notifications() {
     assert!(events(&romeo.recv()).is_empty(), "bookmarks are private");
     for node in [STORAGE, ITEMS] {
         let refused = get(&romeo, "juliet@example.com", &format!("<items node='{node}'/>"));
-        assert!(refused.contains("<closed-node "), "{refused}");
+        assert!(refused.contains("<item-not-found "), "{refused}");
     }
     assert!(items(&modern, STORAGE).contains("url='http://w/'"));
     let own = items(&modern, ITEMS);
