@@ -140,6 +140,18 @@ fn the_drain_waits_while_late_messages_arrive_up_to_a_limit() {
     assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Close)]);
 }
 
+/// Messages that arrived twice hide as many that did not arrive.
+#[test]
+fn a_run_with_failures_drains_although_nothing_seems_to_be_in_flight() {
+    let mut run_state = start(gathering_with(1, true), 1);
+    run_state.report(0, WorkerReport::Draining, at(1));
+    run_state.report(0, snapshot(2, 1, -3), at(3));
+    run_state.tick(at(5));
+    assert!(run_state.take_commands().is_empty());
+    run_state.tick(at(6));
+    assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Close)]);
+}
+
 #[test]
 fn the_drain_waits_until_no_copy_of_a_room_message_arrives() {
     let with_copies = |second, copies| {
