@@ -97,7 +97,9 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         section: "2.2",
         reason: "Seed 92: the old node answers a presence probe for a session before it learns that the session has moved. The \
                  session then ends, and `unavailable` from the new node arrives before that answer: the contact shows the \
-                 session as available. Seeds 282, 531 and 976 (a resource of the own account) are not traced.",
+                 session as available. In seeds 282, 531 and 976 \
+                 presence that was sent to all nodes arrives late, and the probe for it is answered by a node that the session \
+                 has left.",
     },
 ];
 
