@@ -90,6 +90,11 @@ impl ClusteredNode<'_> {
         }
     }
 
+    fn stored_report(&self, owner: JidRef<'_>, octets: &[u8]) -> Envelope {
+        let recipients = vec![Recipient::Address(owner.bare().to_jid())];
+        Envelope::new(MESSAGE_STORED, EnvelopeClass::Control, self.cluster.node(), recipients, octets)
+    }
+
     /// Reports to the other nodes with sessions of an account that the store has a message for it.
     pub(super) fn report_stored_message(&self, owner: JidRef<'_>) {
         let own = self.cluster.node();
@@ -98,9 +103,7 @@ impl ClusteredNode<'_> {
         self.state.stored.note(hash, owner, self.seconds());
         let location = self.cluster.locate(hash, None);
         for node in location.other_nodes(own) {
-            let recipients = vec![Recipient::Address(owner.bare().to_jid())];
-            let envelope = Envelope::new(MESSAGE_STORED, EnvelopeClass::Control, own, recipients, Vec::new());
-            if let Err(refused) = self.cluster.deliver(node, envelope) {
+            if let Err(refused) = self.cluster.deliver(node, self.stored_report(owner, &[])) {
                 self.change_was_refused(owner, MESSAGE_STORED, &refused);
             }
         }
@@ -114,10 +117,7 @@ impl ClusteredNode<'_> {
         match octets {
             [] => account.iter().for_each(|account| self.deliver_stored(account)),
             LEFT_TO_RECEIVER if !deliver_here() => {
-                let recipients = vec![Recipient::Address(owner.bare().to_jid())];
-                let (own, octets) = (self.cluster.node(), NOT_DELIVERED.to_vec());
-                let answer = Envelope::new(MESSAGE_STORED, EnvelopeClass::Control, own, recipients, octets);
-                if let Err(refused) = self.cluster.deliver(from, answer) {
+                if let Err(refused) = self.cluster.deliver(from, self.stored_report(owner, NOT_DELIVERED)) {
                     self.change_was_refused(owner, MESSAGE_STORED, &refused);
                 }
             }
@@ -189,10 +189,7 @@ impl ClusteredNode<'_> {
             others.find(|at| claims_connected_session(state, at)).map(|at| at.node)
         });
         let Some(other) = other else { return false };
-        let recipients = vec![Recipient::Address(account.jid.clone())];
-        let octets = LEFT_TO_RECEIVER.to_vec();
-        let envelope = Envelope::new(MESSAGE_STORED, EnvelopeClass::Control, own, recipients, octets);
-        self.cluster.deliver(other, envelope).is_ok()
+        self.cluster.deliver(other, self.stored_report(account.jid.as_ref(), LEFT_TO_RECEIVER)).is_ok()
     }
 }
 

@@ -483,6 +483,16 @@ fn a_report_of_a_node_without_a_claim_is_ignored() {
     assert!(juliet.session.account.with(|state| state.peers().iter().any(|peer| peer.reported)));
 }
 
+/// The peer reports a session of juliet with the resource of the one here, bound at this time.
+fn report_balcony(test: &Peer, bound_at: u64) {
+    let report = [&[0, 7][..], b"balcony", &[1, 0], &[0; 8], &bound_at.to_be_bytes()].concat();
+    let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
+    let (kind, class) = (EnvelopeKind::SessionReport, EnvelopeClass::Control);
+    let report = Envelope::new(kind, class, Peer::id(), recipients, report);
+    test.peer.deliver(test.nodes.id(0), report).expect("accepted");
+    test.nodes.settle();
+}
+
 /// The home of an account does not decide between its sessions, nor does the order in which reports arrive.
 #[test]
 fn the_newer_of_two_sessions_with_one_full_address_stays() {
@@ -491,12 +501,7 @@ fn the_newer_of_two_sessions_with_one_full_address_stays() {
         let juliet = test.online(0, "juliet", "balcony");
         let bound_at = if stays { 0 } else { test.nodes.node(0).node.clock.unix_millis() + 1000 };
         test.claim(u64::MAX);
-        let report = [&[0, 7][..], b"balcony", &[1, 0], &[0; 8], &bound_at.to_be_bytes()].concat();
-        let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
-        let (kind, class) = (EnvelopeKind::SessionReport, EnvelopeClass::Control);
-        let report = Envelope::new(kind, class, Peer::id(), recipients, report);
-        test.peer.deliver(test.nodes.id(0), report).expect("accepted");
-        test.nodes.settle();
+        report_balcony(&test, bound_at);
         assert_eq!(!juliet.session.is_ended(), stays, "bound at {bound_at}");
         assert_eq!(juliet.closed_with().is_some(), !stays, "with a conflict");
     }
@@ -509,14 +514,7 @@ fn a_session_is_newer_than_those_of_nodes_that_had_claimed_its_account_before() 
     test.claim(1);
     let juliet = test.online(0, "juliet", "balcony");
     let bound_at = test.nodes.node(0).node.clock.unix_millis() + 60_000;
-    let report = |bound_at: u64| {
-        let report = [&[0, 7][..], b"balcony", &[1, 0], &[0; 8], &bound_at.to_be_bytes()].concat();
-        let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
-        let (kind, class) = (EnvelopeKind::SessionReport, EnvelopeClass::Control);
-        let report = Envelope::new(kind, class, Peer::id(), recipients, report);
-        test.peer.deliver(test.nodes.id(0), report).expect("accepted");
-        test.nodes.settle();
-    };
+    let report = |bound_at| report_balcony(&test, bound_at);
     report(bound_at);
     assert!(!juliet.session.is_ended() && juliet.session.bound_at() > bound_at);
     let reported = test.inbox.events().into_iter().rev().find_map(|event| match event {
