@@ -10,6 +10,9 @@
 //! could overtake a stanza that returns from the old home, or that the old home has sent to a further node. A stanza that has returned is
 //! on a path of its own until it was handled here: its recipient may have logged in again where it returned from.
 //!
+//! Stanzas that have returned must not wait for each other in their lane. So one that finds an earlier one on its way to a further node
+//! follows it there, even if that node has no session any more: it returns behind it, or finds the recipient where that one did.
+//!
 //! A node that does not settle a hand-over within [`MAX_OPEN_SECONDS`], although it stays a member, fails its receipt, and later
 //! stanzas take the new path: it must not stop the streams of clients. If such a hand-over returns after its sender received
 //! the error, it is dropped. Hand-overs of other senders to the node are not affected.
@@ -136,7 +139,8 @@ impl AddressPaths {
         self.nodes[at].1 -= 1;
         let is_last = self.nodes[at].1 == 0;
         if is_last {
-            self.nodes.swap_remove(at);
+            // The latest is the last one.
+            self.nodes.remove(at);
         }
         is_last
     }
@@ -418,6 +422,13 @@ impl Handovers {
     /// Whether hand-overs of this address to other nodes than `home` are outstanding.
     fn uses_other_path(&self, path: u64, home: NodeId) -> bool {
         self.0.lock().paths.get(&path).is_some_and(|paths| paths.has_other(home))
+    }
+
+    /// The node to which the latest hand-overs of this address lead that have not ended, other than those to `by`.
+    pub(super) fn open_path_beside(&self, path: u64, by: NodeId) -> Option<NodeId> {
+        let state = self.0.lock();
+        let nodes = &state.paths.get(&path)?.nodes;
+        nodes.iter().rev().map(|(node, _)| *node).find(|node| *node != by)
     }
 
     /// Ready when all hand-overs of this address to other nodes than `home` have ended.
@@ -718,6 +729,22 @@ mod tests {
         handovers.end_return(returned.path.unwrap().0);
         assert!(handovers.poll_old_path(PATH, a, &mut cx).is_ready());
         assert!(handovers.poll_old_path(PATH, b, &mut cx).is_ready());
+        assert!(handovers.0.lock().paths.is_empty());
+    }
+
+    #[test]
+    fn what_has_returned_follows_the_latest_that_is_on_its_way_and_not_to_where_it_was() {
+        let (handovers, [a, b, c]) = (Handovers::default(), ["a", "b", "c"].map(node));
+        let _receipts = [(a, 1), (b, 2), (c, 3)].map(|(to, n)| send(&handovers, to, n));
+        assert_eq!(handovers.open_path_beside(PATH, a), Some(c));
+        assert_eq!(handovers.open_path_beside(PATH, c), Some(b));
+        assert_eq!(handovers.open_path_beside(PATH + 1, a), None, "another address");
+        handovers.end(b, ticket(2), &[]);
+        assert_eq!(handovers.open_path_beside(PATH, c), Some(a));
+        let returned = handovers.returned(a, ticket(1), Some((PATH, a)));
+        assert_eq!(handovers.open_path_beside(PATH, c), None, "its own way has ended");
+        handovers.end_return(returned.path.unwrap().0);
+        handovers.end(c, ticket(3), &[]);
         assert!(handovers.0.lock().paths.is_empty());
     }
 

@@ -195,7 +195,14 @@ impl ClusteredNode<'_> {
             None => (self.routing_table.hash(to), None),
         };
         let location = self.cluster.locate(hash, number);
-        let home = next_home(own, &location, account.is_some(), handed_over);
+        // One that has returned follows those before it that are still on their way.
+        let followed =
+            handed_over.filter(|returned| returned.hops < Envelope::MAX_HOPS && needs_receipt(stanza));
+        let followed = followed.and_then(|returned| returned.returned_by);
+        let home = match followed.and_then(|by| self.state.handovers.open_path_beside(hash, by)) {
+            Some(node) => Some(node).filter(|node| *node != own),
+            None => next_home(own, &location, account.is_some(), handed_over),
+        };
         if origin == StanzaOrigin::Stream
             && handed_over.is_none()
             && let Some(old_path) = self.wait_for_old_path(hash, home.unwrap_or(own))

@@ -23,9 +23,9 @@ use super::home::read_stanza;
 use super::message_copies;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{
-    CLIENT_REPLACED, COPY, DIRECTED_PROBE, FORWARDED_PRESENCE, FORWARDED_REQUEST, FORWARDED_REQUEST_END,
-    FORWARDED_RESPONSE, MESSAGE_STORED, MESSAGES_TAKEN, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE,
-    NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER, PUSH, RESYNC, SERVICE_STANZA,
+    CLIENT_REPLACED, COPY, DIRECTED_PROBE, FORWARDED_PRESENCE, FORWARDED_PROBE, FORWARDED_REQUEST,
+    FORWARDED_REQUEST_END, FORWARDED_RESPONSE, MESSAGE_STORED, MESSAGES_TAKEN, NODE_QUERY, NODE_QUERY_ANSWER,
+    NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER, PUSH, RESYNC, SERVICE_STANZA,
     SESSION_OFFER, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE, SESSION_TAIL, SESSION_TAKEN, SLICE_FREED,
     USAGE_REPORT,
 };
@@ -211,7 +211,12 @@ impl ClusteredNode<'_> {
             SESSION_TAKEN => self.on_session_taken(from, &envelope.bytes),
             MESSAGES_TAKEN => recipients().all(|account| self.on_messages_taken(&account, &envelope.bytes)),
             CLIENT_REPLACED => recipients().all(|account| self.on_client_replaced(&account, &envelope.bytes)),
-            PROBE => self.on_probe(from, envelope),
+            PROBE => {
+                let is_valid = self.on_probe(Some(from), envelope);
+                self.forward_probe(envelope);
+                is_valid
+            }
+            FORWARDED_PROBE => self.on_probe(None, envelope),
             PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
             DIRECTED_PROBE => self.on_directed_probe(envelope),
             NODE_QUERY => self.on_node_query(from, &envelope.bytes),
@@ -316,6 +321,7 @@ impl Inbox for ClusterInbox {
             | MESSAGES_TAKEN
             | CLIENT_REPLACED
             | FORWARDED_PRESENCE
+            | FORWARDED_PROBE
             | FORWARDED_REQUEST
             | FORWARDED_RESPONSE
             | FORWARDED_REQUEST_END

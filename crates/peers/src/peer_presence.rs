@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use cluster::{AddressReference, Envelope, EnvelopeClass, EnvelopeKind, NodeId, Recipient, RefusalReason};
 use jid::JidRef;
+use smallvec::SmallVec;
 use stanza::{PresenceType, StanzaKind};
 use store::{AddressId, Subscription};
 use throng_core::account::{Account, Contact};
@@ -327,6 +328,10 @@ impl ClusteredNode<'_> {
             if !leaves && !self.may_see(&account, from.as_ref(), *sender) {
                 continue;
             }
+            if *unlocated && !leaves {
+                self.probe_sender(&account, from.as_ref(), envelope.header.origin);
+                continue;
+            }
             let host = account.host();
             for session in account.sessions() {
                 if session.is_available() && !hidden(session.full()) {
@@ -337,14 +342,13 @@ impl ClusteredNode<'_> {
             }
             if withdraws {
                 self.restore_withdrawn(&account, from.as_ref());
-            } else if *unlocated && !leaves {
-                self.probe_sender(&account, from.as_ref(), envelope.header.origin);
             }
         }
     }
 
     /// A node sent presence of a contact and does not know that this account is here: until it does, it sends no change of
-    /// it. The probe follows the claim of this account on the way there, so its answer has the last presence.
+    /// it. The probe follows the claim of this account on the way there, so its answer has the last presence. What was sent is
+    /// not shown: if it comes late, the session may have moved or ended, and no answer would say so.
     fn probe_sender(&self, account: &Arc<Account>, contact: JidRef<'_>, node: NodeId) {
         let hash = self.routing_table.hash(contact);
         let mut contacts = self.subscriptions_to(account, hash);
@@ -464,13 +468,18 @@ impl ClusteredNode<'_> {
         }
     }
 
-    /// Another node requests presence for a session there. False if the octets are no probe.
-    pub(super) fn on_probe(&self, node: NodeId, envelope: &Envelope) -> bool {
+    /// A node requests presence for a session there. Without `node`, this is the request of one that has not found sessions which
+    /// had moved here: the answer goes to all nodes with sessions of the account that wants it. False if the octets are no probe.
+    pub(super) fn on_probe(&self, node: Option<NodeId>, envelope: &Envelope) -> bool {
         let mut rest = &envelope.bytes[..];
         let Some(prober) = read_text(&mut rest).and_then(JidRef::from_normalised) else { return false };
         let id = read_id(&mut rest).filter(|_| rest.is_empty());
         let (Some(id), Some(resource)) = (id, prober.resource()) else { return false };
         let hash = self.routing_table.hash(prober);
+        let nodes: SmallVec<[NodeId; 1]> = match node {
+            Some(node) => [node].into(),
+            None => self.cluster.locate(hash, Some(id.0)).other_nodes(self.cluster.node()).collect(),
+        };
         let recipient = vec![Recipient::Account(AddressReference { hash, number: id.0 })];
         let mut first = Vec::new();
         write_text(&mut first, resource);
@@ -486,8 +495,7 @@ impl ClusteredNode<'_> {
             for session in account.sessions() {
                 let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
                 if octets.len() > ANSWER_BYTES {
-                    let outcome = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
-                    self.answer_later(node, &mut answered, outcome);
+                    self.send_probe_answer(&nodes, &recipient, &octets, &mut answered);
                     octets.clone_from(&first);
                 }
                 let length = u32::try_from(presence.bytes().len()).unwrap_or_default();
@@ -499,25 +507,31 @@ impl ClusteredNode<'_> {
             answered.push(account);
         }
         if octets.len() > first.len() {
-            let outcome = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
-            self.answer_later(node, &mut answered, outcome);
+            self.send_probe_answer(&nodes, &recipient, &octets, &mut answered);
         }
         // Changed meanwhile: the change may have been queued before the answer.
         for (session, presence) in sent {
             if !is_last_presence(&session, &presence) {
-                self.presence_is_due(node, &session.account);
+                nodes.iter().for_each(|node| self.presence_is_due(*node, &session.account));
             }
         }
         true
     }
 
-    /// Accounts whose presence an answer could not take are due.
-    fn answer_later(&self, node: NodeId, answered: &mut Vec<Arc<Account>>, sent: Result<(), RefusalReason>) {
-        for account in answered.drain(..) {
-            if sent.is_err() {
-                self.presence_is_due(node, &account);
+    /// Sends an answer with the presence of these accounts. They are due where it has no room.
+    fn send_probe_answer(
+        &self,
+        nodes: &[NodeId],
+        recipient: &[Recipient],
+        octets: &[u8],
+        accounts: &mut Vec<Arc<Account>>,
+    ) {
+        for node in nodes {
+            if self.send_presence(PROBE_ANSWER, *node, recipient, octets).is_err() {
+                accounts.iter().for_each(|account| self.presence_is_due(*node, account));
             }
         }
+        accounts.clear();
     }
 
     /// The answer to a probe. False if the octets are none.

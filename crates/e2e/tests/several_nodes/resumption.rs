@@ -283,6 +283,30 @@ fn the_last_presence_of_a_contact_is_known_afterwards() {
     }
 }
 
+/// The node of juliet's session does not know of romeo's: what it sends to all nodes is late, and arrives when the session has left it.
+#[test]
+fn presence_that_arrives_from_a_node_that_its_session_has_left_is_not_shown() {
+    let away = "<presence><show>away</show></presence>";
+    let unavailable = "<presence type='unavailable'/>";
+    for change in [None, Some(away), Some(unavailable)] {
+        let nodes = cluster();
+        nodes.cut(0, 2);
+        let phone = online(&nodes, 2, "romeo", "phone");
+        let juliet = online(&nodes, 0, "juliet", "balcony");
+        juliet.leave(true);
+        let again = resume(&nodes, 1, &juliet);
+        change.iter().for_each(|presence| again.send(presence));
+        nodes.settle();
+        nodes.heal(0, 2);
+        nodes.settle();
+        let seen = phone.recv();
+        let last = seen.iter().rfind(|stanza| stanza.contains("from='juliet@example.com/balcony'"));
+        let has = |text: &str| last.is_some_and(|stanza| stanza.contains(text));
+        assert_eq!((last.is_some(), has("away")), (true, change == Some(away)), "{change:?}: {seen:?}");
+        assert_eq!(has("type='unavailable'"), change == Some(unavailable), "{seen:?}");
+    }
+}
+
 #[test]
 fn a_client_binds_anew_if_the_node_of_its_session_is_cut_off() {
     for waits in [false, true] {

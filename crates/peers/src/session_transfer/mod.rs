@@ -15,6 +15,7 @@
 //! messages   24 for each stanza-id of a message that was taken on the old node; the recipient is the account
 //! tail       8 the number, 1 whether it is the last one; stanzas
 //! presence   of a contact or another resource, for a session that was here a moment ago: as the presence that arrived
+//! probe      of a contact or another resource, for a session that was here a moment ago: as the probe that arrived
 //! ```
 //!
 //! A node that is drained offers its sessions to the others. One that accepts an offer requests the session as for a client that resumes
@@ -52,7 +53,7 @@ use throng_core::shared_stanza::SharedStanza;
 
 use self::phases::{IncomingEvent, IncomingPhase, OutgoingPhase};
 use crate::ClusteredNode;
-use crate::envelope_kinds::{FORWARDED_PRESENCE, SESSION_STATE};
+use crate::envelope_kinds::{FORWARDED_PRESENCE, FORWARDED_PROBE, SESSION_STATE};
 use crate::peer_push::pushed_unavailable;
 use crate::presence_change::encode_change;
 
@@ -290,12 +291,18 @@ impl ClusteredNode<'_> {
     /// Presence for an account of which a session has moved a moment ago. The other node may have received a later one, so it asks
     /// for the present one.
     pub(super) fn forward_presence(&self, envelope: &Envelope) {
-        self.forward_to_moved(envelope, |_| Some(envelope.bytes.to_vec()));
+        self.forward_to_moved(FORWARDED_PRESENCE, envelope, |_| Some(envelope.bytes.to_vec()));
+    }
+
+    /// A probe for an account of which a session has moved a moment ago. Its sender may have learnt of that session here, and not yet
+    /// of the other node, which took it to be known there.
+    pub(super) fn forward_probe(&self, envelope: &Envelope) {
+        self.forward_to_moved(FORWARDED_PROBE, envelope, |_| Some(envelope.bytes.to_vec()));
     }
 
     /// As [`ClusteredNode::forward_presence`], for a push, which may be the `unavailable` of another resource.
     pub(super) fn forward_push(&self, envelope: &Envelope) {
-        self.forward_to_moved(envelope, |account| {
+        self.forward_to_moved(FORWARDED_PRESENCE, envelope, |account| {
             let stanza = pushed_unavailable(&envelope.bytes)?;
             Some(encode_change(&[], AddressId(account.number), &stanza))
         });
@@ -303,10 +310,16 @@ impl ClusteredNode<'_> {
 
     /// As [`ClusteredNode::forward_presence`], for the answer to a probe.
     pub(super) fn forward_answer(&self, envelope: &Envelope, contact: AddressId, presence: &SharedStanza) {
-        self.forward_to_moved(envelope, |_| Some(encode_change(&[], contact, presence)));
+        let octets = |_| Some(encode_change(&[], contact, presence));
+        self.forward_to_moved(FORWARDED_PRESENCE, envelope, octets);
     }
 
-    fn forward_to_moved(&self, envelope: &Envelope, octets: impl Fn(AddressReference) -> Option<Vec<u8>>) {
+    fn forward_to_moved(
+        &self,
+        kind: EnvelopeKind,
+        envelope: &Envelope,
+        octets: impl Fn(AddressReference) -> Option<Vec<u8>>,
+    ) {
         if self.state.transfers.0.lock().forwarded.0.is_empty() {
             return;
         }
@@ -314,7 +327,7 @@ impl ClusteredNode<'_> {
             let cluster::Recipient::Account(account) = recipient else { continue };
             for to in self.state.transfers.forwarded_to(*account) {
                 let Some(octets) = octets(*account) else { continue };
-                let _ = self.send_about_session(to, FORWARDED_PRESENCE, vec![recipient.clone()], octets);
+                let _ = self.send_about_session(to, kind, vec![recipient.clone()], octets);
             }
         }
     }
