@@ -211,12 +211,8 @@ impl ClusteredNode<'_> {
             SESSION_TAKEN => self.on_session_taken(from, &envelope.bytes),
             MESSAGES_TAKEN => recipients().all(|account| self.on_messages_taken(&account, &envelope.bytes)),
             CLIENT_REPLACED => recipients().all(|account| self.on_client_replaced(&account, &envelope.bytes)),
-            PROBE => {
-                let is_valid = self.on_probe(Some(from), envelope);
-                self.forward_probe(envelope);
-                is_valid
-            }
-            FORWARDED_PROBE => self.on_probe(None, envelope),
+            PROBE => self.on_probe(from, envelope),
+            FORWARDED_PROBE => self.on_forwarded_probe(envelope),
             PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
             DIRECTED_PROBE => self.on_directed_probe(envelope),
             NODE_QUERY => self.on_node_query(from, &envelope.bytes),

@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use cluster::{AddressReference, Envelope, EnvelopeClass, EnvelopeKind, NodeId, Recipient, RefusalReason};
 use jid::JidRef;
-use smallvec::SmallVec;
 use stanza::{PresenceType, StanzaKind};
 use store::{AddressId, Subscription};
 use throng_core::account::{Account, Contact};
@@ -468,18 +467,30 @@ impl ClusteredNode<'_> {
         }
     }
 
-    /// A node requests presence for a session there. Without `node`, this is the request of one that has not found sessions which
-    /// had moved here: the answer goes to all nodes with sessions of the account that wants it. False if the octets are no probe.
-    pub(super) fn on_probe(&self, node: Option<NodeId>, envelope: &Envelope) -> bool {
+    /// A probe for accounts of which sessions had moved here a moment ago, from the node where they were. False if the octets are none.
+    pub(super) fn on_forwarded_probe(&self, envelope: &Envelope) -> bool {
         let mut rest = &envelope.bytes[..];
+        let Some(node) = read_text(&mut rest).and_then(NodeId::new) else { return false };
+        // A session of this node receives what is here without a probe, and one that is gone needs none.
+        let is_other = node != self.cluster.node() && self.cluster.members().iter().any(|m| m.node == node);
+        !is_other || self.answer_probe(node, rest, envelope)
+    }
+
+    /// Another node requests presence for a session there. False if the octets are no probe.
+    pub(super) fn on_probe(&self, node: NodeId, envelope: &Envelope) -> bool {
+        let is_valid = self.answer_probe(node, &envelope.bytes, envelope);
+        if is_valid {
+            self.forward_probe(node, envelope);
+        }
+        is_valid
+    }
+
+    /// Answers the probe in these octets for the recipients of an envelope.
+    fn answer_probe(&self, node: NodeId, mut rest: &[u8], envelope: &Envelope) -> bool {
         let Some(prober) = read_text(&mut rest).and_then(JidRef::from_normalised) else { return false };
         let id = read_id(&mut rest).filter(|_| rest.is_empty());
         let (Some(id), Some(resource)) = (id, prober.resource()) else { return false };
         let hash = self.routing_table.hash(prober);
-        let nodes: SmallVec<[NodeId; 1]> = match node {
-            Some(node) => [node].into(),
-            None => self.cluster.locate(hash, Some(id.0)).other_nodes(self.cluster.node()).collect(),
-        };
         let recipient = vec![Recipient::Account(AddressReference { hash, number: id.0 })];
         let mut first = Vec::new();
         write_text(&mut first, resource);
@@ -495,7 +506,8 @@ impl ClusteredNode<'_> {
             for session in account.sessions() {
                 let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
                 if octets.len() > ANSWER_BYTES {
-                    self.send_probe_answer(&nodes, &recipient, &octets, &mut answered);
+                    let outcome = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
+                    self.answer_later(node, &mut answered, outcome);
                     octets.clone_from(&first);
                 }
                 let length = u32::try_from(presence.bytes().len()).unwrap_or_default();
@@ -507,31 +519,25 @@ impl ClusteredNode<'_> {
             answered.push(account);
         }
         if octets.len() > first.len() {
-            self.send_probe_answer(&nodes, &recipient, &octets, &mut answered);
+            let outcome = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
+            self.answer_later(node, &mut answered, outcome);
         }
         // Changed meanwhile: the change may have been queued before the answer.
         for (session, presence) in sent {
             if !is_last_presence(&session, &presence) {
-                nodes.iter().for_each(|node| self.presence_is_due(*node, &session.account));
+                self.presence_is_due(node, &session.account);
             }
         }
         true
     }
 
-    /// Sends an answer with the presence of these accounts. They are due where it has no room.
-    fn send_probe_answer(
-        &self,
-        nodes: &[NodeId],
-        recipient: &[Recipient],
-        octets: &[u8],
-        accounts: &mut Vec<Arc<Account>>,
-    ) {
-        for node in nodes {
-            if self.send_presence(PROBE_ANSWER, *node, recipient, octets).is_err() {
-                accounts.iter().for_each(|account| self.presence_is_due(*node, account));
+    /// Accounts whose presence an answer could not take are due.
+    fn answer_later(&self, node: NodeId, answered: &mut Vec<Arc<Account>>, sent: Result<(), RefusalReason>) {
+        for account in answered.drain(..) {
+            if sent.is_err() {
+                self.presence_is_due(node, &account);
             }
         }
-        accounts.clear();
     }
 
     /// The answer to a probe. False if the octets are none.

@@ -15,7 +15,7 @@
 //! messages   24 for each stanza-id of a message that was taken on the old node; the recipient is the account
 //! tail       8 the number, 1 whether it is the last one; stanzas
 //! presence   of a contact or another resource, for a session that was here a moment ago: as the presence that arrived
-//! probe      of a contact or another resource, for a session that was here a moment ago: as the probe that arrived
+//! probe      2 + n name of the node of a contact or another resource; its probe for a session that was here a moment ago
 //! ```
 //!
 //! A node that is drained offers its sessions to the others. One that accepts an offer requests the session as for a client that resumes
@@ -55,7 +55,7 @@ use self::phases::{IncomingEvent, IncomingPhase, OutgoingPhase};
 use crate::ClusteredNode;
 use crate::envelope_kinds::{FORWARDED_PRESENCE, FORWARDED_PROBE, SESSION_STATE};
 use crate::peer_push::pushed_unavailable;
-use crate::presence_change::encode_change;
+use crate::presence_change::{encode_change, write_text};
 
 pub use offers::{OfferedSession, OfferedSessionHandler, TakeOfferedSession, offer_session};
 
@@ -296,8 +296,13 @@ impl ClusteredNode<'_> {
 
     /// A probe for an account of which a session has moved a moment ago. Its sender may have learnt of that session here, and not yet
     /// of the other node, which took it to be known there.
-    pub(super) fn forward_probe(&self, envelope: &Envelope) {
-        self.forward_to_moved(FORWARDED_PROBE, envelope, |_| Some(envelope.bytes.to_vec()));
+    pub(super) fn forward_probe(&self, node: NodeId, envelope: &Envelope) {
+        self.forward_to_moved(FORWARDED_PROBE, envelope, |_| {
+            let mut octets = Vec::new();
+            write_text(&mut octets, node.as_str());
+            octets.extend(&envelope.bytes[..]);
+            Some(octets)
+        });
     }
 
     /// As [`ClusteredNode::forward_presence`], for a push, which may be the `unavailable` of another resource.
