@@ -291,12 +291,22 @@ fn presence_that_arrives_from_a_node_that_its_session_has_left_is_not_shown() {
     for change in [None, Some(away), Some(unavailable)] {
         let nodes = cluster();
         nodes.cut(0, 2);
-        let phone = online(&nodes, 2, "romeo", "phone");
-        let juliet = online(&nodes, 0, "juliet", "balcony");
+        let connect = |node, user, resource| {
+            let client = nodes.node(node).connect(user, resource);
+            client.enable_resumption();
+            client.send("<presence/>");
+            client
+        };
+        let (phone, juliet) = (connect(2, "romeo", "phone"), connect(0, "juliet", "balcony"));
+        // Before the nodes notice that they are cut off.
+        step(&nodes, 4);
         juliet.leave(true);
-        let again = resume(&nodes, 1, &juliet);
+        let pending = nodes.node(1).resume(&juliet);
+        step(&nodes, 8);
+        let moved = nodes.node(1).resumed(&pending).expect("an outcome");
+        let again = moved.unwrap_or_else(|handled| panic!("it is not resumed, {handled:?}"));
         change.iter().for_each(|presence| again.send(presence));
-        nodes.settle();
+        step(&nodes, 4);
         nodes.heal(0, 2);
         nodes.settle();
         let seen = phone.recv();
