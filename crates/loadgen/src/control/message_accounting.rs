@@ -83,38 +83,51 @@ pub(crate) fn missing(
     missing
 }
 
+/// Maximum number of lost messages that a report names.
+const MAX_NAMED: usize = 20;
+
 /// Messages that a run with failures has lost, by whether the server had acknowledged them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LostMessages {
     /// Acknowledged, and neither delivered nor returned.
     pub(crate) acknowledged: u64,
     /// Never acknowledged, and neither delivered nor returned.
     pub(crate) unacknowledged: u64,
+    /// The first [`MAX_NAMED`] acknowledged ones: the sender's worker, the recipient's, and the number between them.
+    pub(crate) named: Vec<(u16, u16, u32)>,
 }
 
 /// Computes it from the last reports, by worker; a worker without one is excluded with its messages.
 pub(crate) fn lost(finals: &[Option<FinalReport>]) -> LostMessages {
     let mut lost = LostMessages::default();
-    for (recipient, receiving) in finals.iter().enumerate() {
+    for (recipient, receiving) in (0_u16..).zip(finals) {
         let Some(receiving) = receiving else { continue };
-        for (sender, sending) in finals.iter().enumerate() {
+        for (sender, sending) in (0_u16..).zip(finals) {
             let Some(sending) = sending else { continue };
-            let sent = sending.numbered.get(recipient).copied().unwrap_or(0);
-            let ranges = receiving.missing.get(sender).map_or(&[][..], Vec::as_slice);
+            let sent = sending.numbered.get(usize::from(recipient)).copied().unwrap_or(0);
+            let ranges = receiving.missing.get(usize::from(sender)).map_or(&[][..], Vec::as_slice);
             let is_missing = |number: u32| {
                 let after = ranges.partition_point(|(from, _)| *from <= number);
                 number < sent && after.checked_sub(1).is_some_and(|at| number < ranges[at].1)
             };
             let of_pair = |numbers: &[(u16, u32)]| -> BTreeSet<u32> {
-                let of_recipient = numbers.iter().filter(|(worker, _)| usize::from(*worker) == recipient);
+                let of_recipient = numbers.iter().filter(|(worker, _)| *worker == recipient);
                 of_recipient.map(|(_, number)| *number).filter(|number| is_missing(*number)).collect()
             };
             let missing: u64 =
                 ranges.iter().map(|(from, to)| u64::from(sent.min(*to).saturating_sub(*from))).sum();
             let refused = of_pair(&sending.refused_numbers);
-            let unacknowledged = of_pair(&sending.unacknowledged).difference(&refused).count() as u64;
-            lost.unacknowledged += unacknowledged;
-            lost.acknowledged += missing.saturating_sub(unacknowledged + refused.len() as u64);
+            let unacknowledged: BTreeSet<u32> =
+                of_pair(&sending.unacknowledged).difference(&refused).copied().collect();
+            lost.unacknowledged += unacknowledged.len() as u64;
+            lost.acknowledged += missing.saturating_sub((unacknowledged.len() + refused.len()) as u64);
+            let acknowledged = ranges
+                .iter()
+                .flat_map(|(from, to)| *from..sent.min(*to))
+                .filter(|number| !refused.contains(number) && !unacknowledged.contains(number))
+                .map(|number| (sender, recipient, number));
+            let room = MAX_NAMED - lost.named.len();
+            lost.named.extend(acknowledged.take(room));
         }
     }
     lost
@@ -145,8 +158,15 @@ mod tests {
         // Of the first worker's to itself: 2, 4 and 8 acknowledged, 3 not. Of its to the second: 3 acknowledged, 4 not.
         // Of the second's to the first: 0.
         let reports = [Some(first.clone()), Some(second)];
-        assert_eq!(lost(&reports), LostMessages { acknowledged: 5, unacknowledged: 2 });
-        assert_eq!(lost(&[Some(first), None]), LostMessages { acknowledged: 3, unacknowledged: 1 });
+        let own = vec![(0, 0, 2), (0, 0, 4), (0, 0, 8)];
+        let named = own.iter().copied().chain([(1, 0, 3), (0, 1, 3)]).collect::<Vec<_>>();
+        let found = lost(&reports);
+        assert_eq!((found.acknowledged, found.unacknowledged), (5, 2));
+        assert_eq!(BTreeSet::from_iter(found.named), BTreeSet::from_iter(named));
+        assert_eq!(
+            lost(&[Some(first), None]),
+            LostMessages { acknowledged: 3, unacknowledged: 1, named: own }
+        );
         assert_eq!(lost(&[]), LostMessages::default());
     }
 

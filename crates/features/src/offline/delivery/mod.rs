@@ -20,6 +20,8 @@
 //! Backups of messages that sessions hold (`backups`) are pending with the others, in order, but are never delivered from
 //! here, and newer messages need not follow them.
 //!
+//! A delivery that ends with an error of the store is repeated (`failed_deliveries`).
+//!
 //! Not guaranteed: if messages are stored while a session still holds older ones that are only in its queue (it was
 //! full, or the resource stopped accepting messages), and that session is lost, the stored ones come first.
 //!
@@ -31,6 +33,7 @@
 //!
 //! Long because storing and delivering meet under one lock, and each case is decided with the other one in sight.
 
+mod failed_deliveries;
 mod storing;
 
 use std::collections::{HashMap, VecDeque};
@@ -54,6 +57,7 @@ use super::in_flight::{
 use super::pending::{PendingBytes, PendingMessage, PendingMessages, QueuedMessage};
 use super::queue_state::{DeliveryPhase, QueueAction, QueueEvent, QueueState, StorePhase};
 use super::storage_policy;
+use failed_deliveries::FailedDeliveries;
 
 /// Messages read and delivered at a time.
 const FETCH_PAGE: u32 = 64;
@@ -362,6 +366,9 @@ impl OfflineDelivery {
             } else {
                 break;
             }
+        }
+        if failed {
+            node.extensions.get_or_default_swept::<FailedDeliveries>().add(&self, owner.clone());
         }
         std::mem::forget(guard);
     }

@@ -13,7 +13,8 @@ use feature_api::feature::{FeatureOptions, OptionValue};
 use jid::Jid;
 use stanza::Element;
 use store::{
-    AddressId, AppendOutcome, Offline, OfflineMessage, Page, Paged, StoreFuture, StoredMessage, Stores,
+    AddressId, AppendOutcome, Offline, OfflineMessage, Page, Paged, StoreError, StoreErrorKind, StoreFuture,
+    StoredMessage, Stores,
 };
 use testkit::manual_spawner::ManualSpawner;
 use throng_core::metrics::Metrics;
@@ -29,6 +30,7 @@ use super::super::FEATURE;
 pub(super) struct GatedStore {
     inner: Arc<dyn Offline>,
     closed: LeafMutex<HashSet<&'static str>>,
+    failing: LeafMutex<HashSet<&'static str>>,
     calls: LeafMutex<Vec<&'static str>>,
 }
 
@@ -39,6 +41,21 @@ impl GatedStore {
 
     pub(super) fn open(&self, name: &'static str) {
         self.closed.lock().remove(name);
+    }
+
+    /// Whether calls of this name fail.
+    pub(super) fn fail(&self, name: &'static str, fails: bool) {
+        match fails {
+            true => self.failing.lock().insert(name),
+            false => self.failing.lock().remove(name),
+        };
+    }
+
+    fn check(&self, name: &'static str) -> Result<(), StoreError> {
+        match self.failing.lock().contains(name) {
+            true => Err(StoreError::new(StoreErrorKind::Timeout, "the database did not respond in time")),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn calls(&self) -> Vec<&'static str> {
@@ -72,6 +89,7 @@ impl Offline for GatedStore {
     fn fetch(&self, owner: AddressId, page: Page, now: u64) -> StoreFuture<'_, Paged<StoredMessage>> {
         Box::pin(async move {
             self.wait_open("fetch").await;
+            self.check("fetch")?;
             let answer = self.inner.fetch(owner, page, now).await;
             self.wait_open("fetched").await;
             answer
@@ -81,6 +99,7 @@ impl Offline for GatedStore {
     fn remove_range(&self, owner: AddressId, first: u64, last: u64) -> StoreFuture<'_, u32> {
         Box::pin(async move {
             self.wait_open("remove").await;
+            self.check("remove")?;
             self.inner.remove_range(owner, first, last).await
         })
     }
@@ -113,6 +132,7 @@ impl OfflineHarness {
         let gate = Arc::new(GatedStore {
             inner: stores.offline.clone(),
             closed: LeafMutex::default(),
+            failing: LeafMutex::default(),
             calls: LeafMutex::default(),
         });
         stores.offline = gate.clone();

@@ -150,6 +150,42 @@ fn a_store_that_hangs_fails_all_pending_messages_after_one_attempt_more() {
 }
 
 #[test]
+fn a_delivery_that_failed_is_repeated_while_the_user_stays_online() {
+    let bench = OfflineHarness::new();
+    let romeo = bench.online("romeo");
+    for n in 0..100 {
+        let later = bench.send_chat(&romeo, "juliet@capulet.com", &n.to_string());
+        bench.complete(later);
+    }
+    bench.gate.fail("fetch", true);
+    let juliet = bench.online("juliet");
+    let sweep = || {
+        bench.clock.advance(5_000);
+        bench.node.sweep();
+        bench.run_until_idle();
+    };
+    sweep();
+    assert!(bench.receive_bodies(&juliet).is_empty());
+    bench.gate.fail("fetch", false);
+    bench.gate.fail("remove", true);
+    sweep();
+    let first = bench.receive_bodies(&juliet);
+    bench.gate.fail("remove", false);
+    // The client has them, but the store could not remove them: they come a second time, before the others.
+    sweep();
+    let mut second = Vec::new();
+    for _ in 0..4 {
+        second.extend(bench.receive_bodies(&juliet));
+    }
+    assert!(!first.is_empty());
+    assert_eq!(second, (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!(bench.stored("juliet"), 0);
+    bench.gate.calls();
+    sweep();
+    assert!(bench.gate.calls().is_empty(), "nothing is left to do");
+}
+
+#[test]
 fn section_3_only_chat_and_normal_messages_are_stored() {
     let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");

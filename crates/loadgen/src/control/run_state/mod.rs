@@ -478,6 +478,17 @@ impl RunState {
         self.merger.count(Counter::AcknowledgedLost, lost.acknowledged, second);
         self.merger.count(Counter::UnacknowledgedLost, lost.unacknowledged, second);
         self.merger.count(Counter::UsersAway, away, second);
+        if !lost.named.is_empty() {
+            let ids: Vec<String> = lost
+                .named
+                .iter()
+                .map(|(from, to, number)| format!("*-{from:x}-{number:x}-* to {to}"))
+                .collect();
+            self.warnings.push(format!(
+                "Ids of acknowledged messages that were lost, with the worker of the recipient: {}",
+                ids.join(", ")
+            ));
+        }
         if by_worker.iter().any(|report| report.as_ref().is_none_or(|report| report.incomplete)) {
             self.warnings.push(
                 "The account of acknowledged messages is incomplete, since a worker ended early or more messages \

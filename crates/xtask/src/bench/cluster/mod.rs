@@ -116,6 +116,7 @@ pub(crate) fn run(args: &ClusterBenchArgs, report: &mut BenchReport) -> Result<(
         ensure!(most > 1, "--chaos needs two nodes: give --nodes");
         let cluster = BenchCluster::start(&servers, most)?;
         let (summary, account) = load.account(&servers, &cluster)?;
+        let stored = servers.stored_messages()?;
         print_result(&summary);
         let total = |name: &str| account["totals"]["counters"][name]["total"].as_f64().unwrap_or(0.0);
         for name in [
@@ -126,6 +127,8 @@ pub(crate) fn run(args: &ClusterBenchArgs, report: &mut BenchReport) -> Result<(
         ] {
             report.info(format!("cluster.chaos.{name}"), total(name), "messages");
         }
+        // A message in the store is not lost: its recipient gets it at its next login.
+        report.info("cluster.chaos.messages_stored".to_owned(), stored, "messages");
         report.check(
             "cluster.chaos.messages_acknowledged_lost",
             total("messages_acknowledged_lost"),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use test_databases::{NatsServer, NatsSetup, Server, ServerKind, ServerSetup, ports};
 
 use super::super::clock::now;
@@ -67,6 +67,20 @@ impl BenchServers {
         };
         servers.create_accounts(accounts)?;
         Ok(servers)
+    }
+
+    /// Messages that are stored for recipients who are offline. They are written to the folder, which `--keep` keeps.
+    pub(super) fn stored_messages(&self) -> Result<f64> {
+        let mut psql = Command::new("psql");
+        psql.args(["--quiet", "--no-psqlrc", "--tuples-only", "--no-align", "--command"])
+            .arg(
+                "SELECT owner, seq, stored_at, convert_from(stanza, 'UTF8') FROM offline ORDER BY owner, seq",
+            )
+            .arg(self.database.default_url());
+        let output = psql.output().context("psql is needed")?;
+        ensure!(output.status.success(), "psql: {}", String::from_utf8_lossy(&output.stderr));
+        fs::write(self.folder.path().join("stored.txt"), &output.stdout)?;
+        Ok(String::from_utf8_lossy(&output.stdout).matches("<message").count() as f64)
     }
 
     fn create_accounts(&self, accounts: BenchAccounts) -> Result<()> {
