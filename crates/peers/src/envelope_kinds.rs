@@ -66,6 +66,9 @@ pub(crate) const SLICE_FREED: EnvelopeKind = EnvelopeKind::Engine(25);
 /// A probe from an entity to which sessions on the receiver may have sent directed presence.
 pub(crate) const DIRECTED_PROBE: EnvelopeKind = EnvelopeKind::Engine(29);
 
+/// The sender has discarded pushes to the sessions of an account.
+pub(crate) const PUSHES_MISSED: EnvelopeKind = EnvelopeKind::Engine(30);
+
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
     match kind {
@@ -98,6 +101,7 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         SERVICE_STANZA => "service stanza",
         SLICE_FREED => "slice freed",
         DIRECTED_PROBE => "directed probe",
+        PUSHES_MISSED => "pushes missed",
         other => other.as_str(),
     }
 }
@@ -137,10 +141,11 @@ mod tests {
             MESSAGES_TAKEN,
             CLIENT_REPLACED,
             DIRECTED_PROBE,
+            PUSHES_MISSED,
         ];
         let numbers = [
             0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28,
-            29,
+            29, 30,
         ];
         assert_eq!(kinds, numbers.map(EnvelopeKind::Engine));
     }
@@ -177,6 +182,7 @@ mod tests {
             SERVICE_STANZA,
             SLICE_FREED,
             DIRECTED_PROBE,
+            PUSHES_MISSED,
         ];
         assert_eq!(
             kinds.iter().filter_map(|kind| kind.to_byte()).collect::<std::collections::HashSet<_>>().len(),
