@@ -5,15 +5,17 @@
 //! sessions, and the last one answers `unsubscribed` if no session did.
 //!
 //! A node that is killed cannot send `unavailable` to these entities. So the node that receives such presence for an entity here
-//! remembers it, and sends `unavailable` when the other node is lost.
+//! remembers it with the node of the session, and sends `unavailable` when that node is lost. If the account has sessions on other
+//! nodes, to one of which the session may have moved, it sends a probe afterwards, and the entity receives presence again. A session
+//! that had moved to the lost node without the knowledge of this one is gone if its account has no session any more.
 //!
-//! Not implemented: `unavailable` for a session on a lost node if its account has sessions on another one, to which it may have moved.
+//! Not implemented: `unavailable` for such a session if its account has other sessions.
 //!
 //! ```text
 //! probe    1 whether a session has answered; 1 number of further nodes to ask, each 1 + n; then the stanza
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 
 use base::lock::LeafMutex;
 use base::spawn::yield_now;
@@ -40,8 +42,8 @@ pub(super) struct DirectedPresenceFromPeers(LeafMutex<NotedPresence>);
 
 #[derive(Default)]
 struct NotedPresence {
-    /// Recipients by sender, by the node of the sender.
-    nodes: BTreeMap<NodeId, BTreeMap<Jid, BTreeSet<Jid>>>,
+    /// The node of the sender, by recipient, by sender.
+    senders: BTreeMap<Jid, BTreeMap<Jid, NodeId>>,
     octets: usize,
 }
 
@@ -50,46 +52,59 @@ fn octets_of(from: JidRef<'_>, to: &Jid) -> usize {
 }
 
 impl DirectedPresenceFromPeers {
-    /// Remembers the presence, unless the sender has `limit` recipients, or [`MAX_OCTETS`] are reached.
+    /// Remembers the presence, unless the sender has `limit` recipients, or [`MAX_OCTETS`] are reached. The latest node of the sender
+    /// counts: a session may move.
     fn note(&self, node: NodeId, from: JidRef<'_>, to: &Jid, limit: usize) {
         let octets = octets_of(from, to);
-        let mut noted = self.0.lock();
+        let sender = from.to_jid();
+        let mut guard = self.0.lock();
+        let noted = &mut *guard;
+        if let Some(known) = noted.senders.get_mut(&sender).and_then(|recipients| recipients.get_mut(to)) {
+            *known = node;
+            return;
+        }
         if noted.octets + octets > MAX_OCTETS {
             return;
         }
-        let recipients = noted.nodes.entry(node).or_default().entry(from.to_jid()).or_default();
-        if recipients.len() < limit && recipients.insert(to.clone()) {
+        let recipients = noted.senders.entry(sender).or_default();
+        if recipients.len() < limit {
+            recipients.insert(to.clone(), node);
             noted.octets += octets;
         }
     }
 
-    fn forget(&self, node: NodeId, from: JidRef<'_>, to: &Jid) {
+    /// The recipient has received `unavailable`, from whichever node.
+    fn forget(&self, from: JidRef<'_>, to: &Jid) {
         let mut noted = self.0.lock();
-        let Some(senders) = noted.nodes.get_mut(&node) else { return };
         let sender = from.to_jid();
-        let Some(recipients) = senders.get_mut(&sender) else { return };
-        let found = recipients.remove(to);
+        let Some(recipients) = noted.senders.get_mut(&sender) else { return };
+        let found = recipients.remove(to).is_some();
         if recipients.is_empty() {
-            senders.remove(&sender);
-        }
-        if senders.is_empty() {
-            noted.nodes.remove(&node);
+            noted.senders.remove(&sender);
         }
         if found {
             noted.octets -= octets_of(from, to);
         }
     }
 
-    /// Removes and returns the senders on a node, with their recipients.
-    pub(super) fn take_of(&self, node: NodeId) -> Vec<(Jid, Jid)> {
-        let mut noted = self.0.lock();
-        let senders = noted.nodes.remove(&node).unwrap_or_default();
-        let entries: Vec<(Jid, Jid)> = senders
-            .into_iter()
-            .flat_map(|(from, recipients)| recipients.into_iter().map(move |to| (from.clone(), to)))
-            .collect();
-        noted.octets -= entries.iter().map(|(from, to)| octets_of(from.as_ref(), to)).sum::<usize>();
-        entries
+    /// The senders for which `select` is true.
+    fn senders(&self, select: impl Fn(&Jid) -> bool) -> Vec<Jid> {
+        self.0.lock().senders.keys().filter(|from| select(from)).cloned().collect()
+    }
+
+    /// Removes and returns the senders on a node, with their recipients, and these others.
+    fn take_of(&self, node: NodeId, others: &HashSet<Jid>) -> Vec<(Jid, Jid)> {
+        let mut taken = Vec::new();
+        let mut guard = self.0.lock();
+        let noted = &mut *guard;
+        noted.senders.retain(|from, recipients| {
+            let all = others.contains(from);
+            let gone = recipients.extract_if(.., |_, at| all || *at == node);
+            taken.extend(gone.map(|(to, _)| (from.clone(), to)));
+            !recipients.is_empty()
+        });
+        noted.octets -= taken.iter().map(|(from, to)| octets_of(from.as_ref(), to)).sum::<usize>();
+        taken
     }
 }
 
@@ -169,7 +184,7 @@ impl ClusteredNode<'_> {
             return;
         };
         if ty == PresenceType::Unavailable {
-            return self.state.directed_presence.forget(node, from, to);
+            return self.state.directed_presence.forget(from, to);
         }
         // What another node only passes on comes from a session elsewhere, and services have no sessions.
         let location = self.cluster.locate(self.routing_table.hash(from), None);
@@ -194,7 +209,24 @@ impl ClusteredNode<'_> {
         })
     }
 
-    /// Sends `unavailable` for sessions that are gone with their node.
+    /// The node has left: takes the directed presence of sessions there, and of those that may have moved there. Their account has no
+    /// session any more.
+    pub(super) fn take_directed_presence(&self, node: NodeId, claims: &[Claim]) -> Vec<(Jid, Jid)> {
+        let addresses: HashSet<u64> = claims.iter().map(|claim| claim.address).collect();
+        let of_claims = |from: &Jid| addresses.contains(&self.routing_table.hash(from.as_ref()));
+        let mut gone = self.state.directed_presence.senders(of_claims);
+        gone.retain(|from| !self.has_session(from));
+        self.state.directed_presence.take_of(node, &gone.into_iter().collect())
+    }
+
+    /// Whether the account of an address has a session on any node.
+    fn has_session(&self, jid: &Jid) -> bool {
+        let hash = self.routing_table.hash(jid.as_ref());
+        self.routing_table.find(jid.as_ref()).is_some()
+            || !self.cluster.locate(hash, None).claims().is_empty()
+    }
+
+    /// Sends `unavailable` for sessions that are gone with their node, and a probe for one that may have moved to another.
     pub(super) fn withdraw_directed_presence(&self, entries: Vec<(Jid, Jid)>) {
         if entries.is_empty() {
             return;
@@ -203,14 +235,19 @@ impl ClusteredNode<'_> {
         let task = async move {
             let node = node.view();
             for (from, to) in entries {
-                let hash = node.routing_table.hash(from.as_ref());
-                let moved = node.routing_table.find(from.as_ref()).is_some();
-                if !moved && node.cluster.locate(hash, None).claims().is_empty() {
-                    let gone = empty_presence(from.as_ref(), to.as_ref(), PresenceType::Unavailable, None);
-                    let mut effects = Effects::default();
-                    effects.route(gone, from, to);
-                    node.perform(effects);
+                let account = node.routing_table.find(from.as_ref());
+                if account.is_some_and(|a| from.resource().is_some_and(|name| a.session(name).is_some())) {
+                    // It has moved here.
+                    continue;
                 }
+                let gone = empty_presence(from.as_ref(), to.as_ref(), PresenceType::Unavailable, None);
+                let mut effects = Effects::default();
+                effects.route(gone, from.clone(), to.clone());
+                if node.has_session(&from) {
+                    let probe = empty_presence(to.as_ref(), from.as_ref(), PresenceType::Probe, None);
+                    effects.route(probe, to, from);
+                }
+                node.perform(effects);
                 yield_now().await;
             }
         };
@@ -315,11 +352,19 @@ mod tests {
         for node in [a, a, b] {
             noted.note(node, romeo.as_ref(), &juliet, 9);
         }
-        noted.forget(b, romeo.as_ref(), &juliet);
-        noted.forget(b, romeo.as_ref(), &juliet);
-        assert!(noted.take_of(b).is_empty());
-        assert_eq!(noted.take_of(a), [(romeo.clone(), juliet.clone())]);
+        let take_of = |node| noted.take_of(node, &HashSet::new());
+        assert!(take_of(a).is_empty(), "it has moved");
+        assert_eq!(take_of(b), [(romeo.clone(), juliet.clone())]);
         assert_eq!(noted.0.lock().octets, 0);
+        noted.note(a, romeo.as_ref(), &juliet, 9);
+        for _ in 0..2 {
+            noted.forget(romeo.as_ref(), &juliet);
+        }
+        assert!(take_of(a).is_empty() && noted.0.lock().octets == 0);
+        noted.note(a, romeo.as_ref(), &juliet, 9);
+        assert!(noted.take_of(b, &HashSet::from([juliet.clone()])).is_empty());
+        assert_eq!(noted.take_of(b, &HashSet::from([romeo.clone()])).len(), 1, "it may have moved");
+        assert!(noted.0.lock().senders.is_empty() && noted.0.lock().octets == 0);
         for number in 0..40_000 {
             let from = Jid::parse(&format!("romeo@x/{number:0>1000}")).unwrap();
             noted.note(a, from.as_ref(), &juliet, 9);
@@ -329,11 +374,11 @@ mod tests {
         for number in 0..20 {
             noted.note(b, romeo.as_ref(), &Jid::parse(&format!("{number}@x")).unwrap(), 9);
         }
-        noted.take_of(a);
+        take_of(a);
         for number in 0..20 {
             noted.note(b, romeo.as_ref(), &Jid::parse(&format!("{number}@x")).unwrap(), 9);
         }
-        assert_eq!(noted.take_of(b).len(), 9, "the recipients of one sender are bounded");
+        assert_eq!(take_of(b).len(), 9, "the recipients of one sender are bounded");
     }
 
     #[test]

@@ -32,8 +32,8 @@ pub(super) enum DueItem {
     Resync,
     /// An account changed in the store.
     Change(Jid, EnvelopeKind),
-    /// A push with its number. It stays due until it is removed.
-    Push(u64, Envelope),
+    /// Pushes wait (`due_pushes.rs`), and none is being sent.
+    Push,
     /// It has missed notices of features.
     Notices,
     /// The sessions of an account.
@@ -92,7 +92,7 @@ impl DueItems {
     fn add(&mut self, item: DueItem) -> Result<(), DueItem> {
         let (known, octets) = match &item {
             DueItem::Resync => return Err(item),
-            DueItem::Push(..) => return Ok(()),
+            DueItem::Push => return Ok(()),
             DueItem::Change(account, _) => (self.changes.contains_key(account), octets_of_address(account)),
             DueItem::Notices => (self.notices, 0),
             DueItem::Report(account) => (self.reports.contains(account), octets_of_address(account)),
@@ -108,7 +108,7 @@ impl DueItems {
             self.octets += octets;
         }
         match item {
-            DueItem::Resync | DueItem::Push(..) => {}
+            DueItem::Resync | DueItem::Push => {}
             DueItem::Change(account, kind) => {
                 // An account has few kinds of changes.
                 let kinds = self.changes.entry(account).or_default();
@@ -173,13 +173,18 @@ impl DueForNode {
         if std::mem::take(&mut self.resync) {
             return Some(DueItem::Resync);
         }
-        let push = || self.pushes.first().map(|(number, push)| DueItem::Push(number, push));
-        self.items.next_change().or_else(push).or_else(|| self.items.next())
+        let push = self.pushes.can_begin().then_some(DueItem::Push);
+        self.items.next_change().or(push).or_else(|| self.items.next())
+    }
+
+    /// Whether nothing is due, and no task runs.
+    fn is_idle(&self) -> bool {
+        self.items.len() == 0 && self.pushes.is_empty() && !self.resync && !self.running
     }
 
     /// Adds an item. Returns what must be dropped after the lock is released, if it does not fit.
     fn add(&mut self, item: DueItem) -> Option<(DueItem, DueItems)> {
-        if matches!(item, DueItem::Push(..)) {
+        if matches!(item, DueItem::Push) {
             return None;
         }
         if self.resync {
@@ -200,6 +205,8 @@ impl DueForNode {
 #[derive(Default)]
 struct DueState {
     nodes: BTreeMap<NodeId, DueForNode>,
+    /// Number of the next push.
+    next_push: u64,
     /// The task that waits for room.
     waiting: Option<Waker>,
 }
@@ -263,20 +270,26 @@ impl DuePresence {
         self.add(node, DueItem::Change(account, kind))
     }
 
-    /// Adds a push. Returns how many older ones were discarded.
-    pub(super) fn add_push(&self, node: NodeId, push: Envelope) -> usize {
-        self.0.lock().nodes.entry(node).or_default().pushes.add(push)
+    /// Adds a push. Returns the accounts of older ones that were discarded.
+    pub(super) fn add_push(&self, node: NodeId, account: Jid, push: Envelope) -> Vec<Jid> {
+        let mut state = self.0.lock();
+        let number = state.next_push;
+        state.next_push += 1;
+        state.nodes.entry(node).or_default().pushes.add(number, account, push)
     }
 
-    /// Whether pushes are due for a node, so that later ones must follow them.
-    pub(super) fn has_pushes(&self, node: NodeId) -> bool {
-        self.0.lock().nodes.get(&node).is_some_and(|due| !due.pushes.is_empty())
+    /// See [`DuePushes::begin`].
+    pub(super) fn begin_push(&self, node: NodeId) -> Option<(u64, Envelope)> {
+        self.0.lock().nodes.get_mut(&node)?.pushes.begin()
     }
 
-    /// Removes a push that the queue has accepted, or will never accept.
-    pub(super) fn remove_push(&self, node: NodeId, number: u64) {
-        if let Some(due) = self.0.lock().nodes.get_mut(&node) {
-            due.pushes.remove(number);
+    /// See [`DuePushes::end`].
+    pub(super) fn end_push(&self, node: NodeId, number: u64, waits: bool) {
+        let mut state = self.0.lock();
+        let Some(due) = state.nodes.get_mut(&node) else { return };
+        due.pushes.end(number, waits);
+        if due.is_idle() {
+            state.nodes.remove(&node);
         }
     }
 
@@ -306,7 +319,11 @@ impl DuePresence {
         due.again = false;
         let next = due.next();
         if next.is_none() {
-            state.nodes.remove(&node);
+            due.running = false;
+            // A push that is being sent may have to wait.
+            if due.is_idle() {
+                state.nodes.remove(&node);
+            }
         }
         let waker = state.take_waker();
         drop(state);

@@ -1,51 +1,77 @@
-//! Pushes of rosters and blocklists, and subscription stanzas, that did not fit into the queue of a node: in their order, bounded in
-//! octets. A client that misses one shows an outdated entry until it requests the list again.
+//! Pushes of rosters and blocklists, and subscription stanzas, for a node: in their order, bounded in octets. Each waits here until the
+//! queue to that node has accepted it, and one is sent at a time, so that none overtakes another.
+//!
+//! A client that misses one shows an outdated entry until it requests the list again. Its node is told that it has missed one.
 
 use std::collections::VecDeque;
 
 use cluster::Envelope;
+use jid::Jid;
 
 /// Maximum octets of the pushes for one node.
 const MAX_OCTETS: usize = 4 << 20;
 /// Octets that a push occupies besides its content.
 const PUSH_OCTETS: usize = 192;
 
-fn octets_of(push: &Envelope) -> usize {
-    PUSH_OCTETS + push.bytes.len()
+/// A push to the sessions of an account.
+struct DuePush {
+    number: u64,
+    account: Jid,
+    push: Envelope,
+}
+
+impl DuePush {
+    fn octets(&self) -> usize {
+        PUSH_OCTETS + self.account.as_str().len() + self.push.bytes.len()
+    }
 }
 
 /// Pushes for one node.
 #[derive(Default)]
 pub(super) struct DuePushes {
     /// With ascending numbers.
-    waiting: VecDeque<(u64, Envelope)>,
+    waiting: VecDeque<DuePush>,
     octets: usize,
-    next_number: u64,
+    /// One is being sent.
+    sending: bool,
 }
 
 impl DuePushes {
-    /// Adds a push behind the others. Returns how many of the oldest were discarded for it: a later push may be of the same entry.
-    pub(super) fn add(&mut self, push: Envelope) -> usize {
-        self.octets += octets_of(&push);
-        self.waiting.push_back((self.next_number, push));
-        self.next_number += 1;
-        let before = self.waiting.len();
+    /// Adds a push behind the others. `number`: higher than those of the others. Returns the accounts of the oldest, which were
+    /// discarded for it: a later push may be of the same entry.
+    pub(super) fn add(&mut self, number: u64, account: Jid, push: Envelope) -> Vec<Jid> {
+        let due = DuePush { number, account, push };
+        self.octets += due.octets();
+        self.waiting.push_back(due);
+        let mut discarded = Vec::new();
         while self.octets > MAX_OCTETS {
-            let Some((_, oldest)) = self.waiting.pop_front() else { break };
-            self.octets -= octets_of(&oldest);
+            let Some(oldest) = self.waiting.pop_front() else { break };
+            self.octets -= oldest.octets();
+            discarded.push(oldest.account);
         }
-        before - self.waiting.len()
+        discarded
     }
 
-    /// The oldest push. It stays until it is removed: a later one must not be sent before it.
-    pub(super) fn first(&self) -> Option<(u64, Envelope)> {
-        self.waiting.front().cloned()
+    /// Whether one may be sent.
+    pub(super) fn can_begin(&self) -> bool {
+        !self.sending && !self.is_empty()
     }
 
-    /// Removes the oldest push, unless it was discarded meanwhile.
-    pub(super) fn remove(&mut self, number: u64) {
-        if let Some((_, push)) = self.waiting.pop_front_if(|(first, _)| *first == number) {
-            self.octets -= octets_of(&push);
+    /// The oldest push, with its number, unless one is being sent already. It stays until it is sent.
+    pub(super) fn begin(&mut self) -> Option<(u64, Envelope)> {
+        if self.sending {
+            return None;
+        }
+        let first = self.waiting.front()?;
+        self.sending = true;
+        Some((first.number, first.push.clone()))
+    }
+
+    /// The attempt to send a push is over. It is removed unless it waits for room, or was discarded meanwhile.
+    pub(super) fn end(&mut self, number: u64, waits: bool) {
+        self.sending = false;
+        if !waits && let Some(sent) = self.waiting.pop_front_if(|first| first.number == number) {
+            self.octets -= sent.octets();
         }
     }
 
@@ -65,24 +91,51 @@ mod tests {
         Envelope::new(PUSH, EnvelopeClass::Control, node, Vec::new(), vec![0; octets])
     }
 
+    /// Sends the first push; its octets.
+    fn send(due: &mut DuePushes, waits: bool) -> Option<usize> {
+        let (number, first) = due.begin()?;
+        due.end(number, waits);
+        Some(first.bytes.len())
+    }
+
+    fn jid(name: &str) -> Jid {
+        Jid::parse(&format!("{name}@example.com")).unwrap()
+    }
+
     #[test]
     fn pushes_wait_in_their_order_and_the_oldest_are_discarded() {
         let mut due = DuePushes::default();
-        assert!(due.is_empty() && due.first().is_none());
-        assert_eq!((1..=3).map(|octets| due.add(push(octets))).sum::<usize>(), 0);
+        assert!(!due.can_begin() && due.begin().is_none());
+        let mut numbers = 0..;
+        let mut add =
+            |due: &mut DuePushes, name, octets| due.add(numbers.next().unwrap(), jid(name), push(octets));
         for octets in 1..=3 {
-            let (number, first) = due.first().unwrap();
-            assert_eq!(first.bytes.len(), octets);
-            due.remove(number);
-            due.remove(number);
+            assert!(add(&mut due, "a", octets).is_empty());
+        }
+        for octets in 1..=3 {
+            assert_eq!(send(&mut due, true), Some(octets));
+            assert_eq!(send(&mut due, false), Some(octets));
         }
         assert!(due.is_empty() && due.octets == 0);
-        let half = MAX_OCTETS / 2 - PUSH_OCTETS;
-        assert_eq!([half, half, 1].map(|octets| due.add(push(octets))), [0, 0, 1]);
-        let (number, _) = due.first().unwrap();
-        due.add(push(half));
-        due.remove(number);
-        assert_eq!(due.first().unwrap().1.bytes.len(), 1, "the first one was discarded");
-        assert!(due.octets <= MAX_OCTETS);
+        let half = MAX_OCTETS / 2 - PUSH_OCTETS - jid("a").as_str().len();
+        assert!(add(&mut due, "a", half).is_empty());
+        assert!(add(&mut due, "b", half).is_empty());
+        let (number, _) = due.begin().unwrap();
+        assert_eq!(add(&mut due, "c", 1), [jid("a")]);
+        due.end(number, false);
+        assert_eq!(send(&mut due, false), Some(half), "the first one was discarded");
+        assert_eq!((send(&mut due, false), due.octets), (Some(1), 0));
+    }
+
+    /// Two threads push at the same time.
+    #[test]
+    fn a_push_does_not_overtake_one_that_is_being_sent() {
+        let mut due = DuePushes::default();
+        due.add(0, jid("a"), push(1));
+        let (number, _) = due.begin().unwrap();
+        due.add(1, jid("a"), push(2));
+        assert!(!due.can_begin() && due.begin().is_none(), "it waits");
+        due.end(number, true);
+        assert_eq!([false, false].map(|waits| send(&mut due, waits)), [Some(1), Some(2)]);
     }
 }

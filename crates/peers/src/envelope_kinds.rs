@@ -69,6 +69,9 @@ pub(crate) const DIRECTED_PROBE: EnvelopeKind = EnvelopeKind::Engine(29);
 /// A probe for an account whose session has moved from the sender to the receiver.
 pub(crate) const FORWARDED_PROBE: EnvelopeKind = EnvelopeKind::Engine(30);
 
+/// The sender has discarded pushes to the sessions of an account.
+pub(crate) const PUSHES_MISSED: EnvelopeKind = EnvelopeKind::Engine(31);
+
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
     match kind {
@@ -102,6 +105,7 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         SLICE_FREED => "slice freed",
         DIRECTED_PROBE => "directed probe",
         FORWARDED_PROBE => "forwarded probe",
+        PUSHES_MISSED => "pushes missed",
         other => other.as_str(),
     }
 }
@@ -142,10 +146,11 @@ mod tests {
             CLIENT_REPLACED,
             DIRECTED_PROBE,
             FORWARDED_PROBE,
+            PUSHES_MISSED,
         ];
         let numbers = [
             0, 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28,
-            29, 30,
+            29, 30, 31,
         ];
         assert_eq!(kinds, numbers.map(EnvelopeKind::Engine));
     }
@@ -183,6 +188,7 @@ mod tests {
             SLICE_FREED,
             DIRECTED_PROBE,
             FORWARDED_PROBE,
+            PUSHES_MISSED,
         ];
         assert_eq!(
             kinds.iter().filter_map(|kind| kind.to_byte()).collect::<std::collections::HashSet<_>>().len(),

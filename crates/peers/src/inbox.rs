@@ -25,9 +25,9 @@ use crate::ClusteredNode;
 use crate::envelope_kinds::{
     CLIENT_REPLACED, COPY, DIRECTED_PROBE, FORWARDED_PRESENCE, FORWARDED_PROBE, FORWARDED_REQUEST,
     FORWARDED_REQUEST_END, FORWARDED_RESPONSE, MESSAGE_STORED, MESSAGES_TAKEN, NODE_QUERY, NODE_QUERY_ANSWER,
-    NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER, PUSH, RESYNC, SERVICE_STANZA,
-    SESSION_OFFER, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE, SESSION_TAIL, SESSION_TAKEN, SLICE_FREED,
-    USAGE_REPORT,
+    NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER, PUSH, PUSHES_MISSED, RESYNC,
+    SERVICE_STANZA, SESSION_OFFER, SESSION_REFUSAL, SESSION_REQUEST, SESSION_STATE, SESSION_TAIL,
+    SESSION_TAKEN, SLICE_FREED, USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
@@ -196,6 +196,10 @@ impl ClusteredNode<'_> {
                 self.forward_push(envelope);
                 recipients().all(|account| self.on_push(from, &account, &envelope.bytes, &mut work))
             }
+            PUSHES_MISSED => {
+                recipients().for_each(|account| self.note_missed_pushes(&account));
+                true
+            }
             PRESENCE_REQUEST => {
                 recipients().all(|account| self.on_presence_request(&account, &envelope.bytes, &mut work))
             }
@@ -298,6 +302,7 @@ impl Inbox for ClusterInbox {
             EnvelopeKind::SessionReport
             | EnvelopeKind::Invalidation(_)
             | PUSH
+            | PUSHES_MISSED
             | PRESENCE
             | PRESENCE_REQUEST
             | PROBE

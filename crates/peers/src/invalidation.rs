@@ -46,12 +46,16 @@ struct ChangesDuringRead {
     reports: Vec<(NodeId, Envelope)>,
 }
 
-/// The only read of an account for a subject; dropping it permits another one.
+/// Settles a report.
+type SettleReport = Box<dyn Fn(NodeId, &Envelope) + Send>;
+
+/// The only read of an account for a subject; dropping it permits another one, and settles all reports.
 struct AccountRead {
     state: Arc<PeerState>,
     key: (Jid, InvalidationSubject),
     /// Reports that are settled after it.
     reports: Vec<(NodeId, Envelope)>,
+    settle: SettleReport,
     ended: bool,
 }
 
@@ -62,6 +66,7 @@ impl AccountRead {
         jid: Jid,
         subject: InvalidationSubject,
         report: Option<(NodeId, Envelope)>,
+        settle: SettleReport,
     ) -> Option<AccountRead> {
         let key = (jid, subject);
         let mut reads = state.reads.0.lock();
@@ -72,7 +77,15 @@ impl AccountRead {
         }
         reads.insert(key.clone(), ChangesDuringRead::default());
         drop(reads);
-        Some(AccountRead { state: state.clone(), key, reports: report.into_iter().collect(), ended: false })
+        let reports = report.into_iter().collect();
+        Some(AccountRead { state: state.clone(), key, reports, settle, ended: false })
+    }
+
+    /// A read is over: settles the reports that it covers.
+    fn settle_reports(&mut self) {
+        for (from, report) in self.reports.drain(..) {
+            (self.settle)(from, &report);
+        }
     }
 
     /// A read is over. Whether the account must be read again.
@@ -91,8 +104,11 @@ impl AccountRead {
 impl Drop for AccountRead {
     fn drop(&mut self) {
         if !self.ended {
-            self.state.reads.0.lock().remove(&self.key);
+            let changes = self.state.reads.0.lock().remove(&self.key);
+            self.reports.extend(changes.unwrap_or_default().reports);
         }
+        // Also if the read has failed: their nodes wait, and hold them as long as this one is a member.
+        self.settle_reports();
     }
 }
 
@@ -209,9 +225,11 @@ impl ClusteredNode<'_> {
             }
             return;
         };
-        let Some(mut read) = AccountRead::begin(self.state, account.jid.clone(), subject, report) else {
-            return;
-        };
+        let node = self.owned();
+        let settles: SettleReport =
+            Box::new(move |from, report| settle(&node.view(), from, report, HandoverResult::Safe));
+        let read = AccountRead::begin(self.state, account.jid.clone(), subject, report, settles);
+        let Some(mut read) = read else { return };
         let node = self.owned();
         let task = async move {
             let node = node.view();
@@ -227,9 +245,7 @@ impl ClusteredNode<'_> {
                         node.show_requests_again(&account);
                     }
                 }
-                for (from, report) in read.reports.drain(..) {
-                    settle(&node, from, &report, HandoverResult::Safe);
-                }
+                read.settle_reports();
                 if !read.repeats() {
                     return;
                 }
@@ -246,7 +262,7 @@ mod tests {
     #[test]
     fn one_read_of_an_account_runs_at_a_time_and_covers_later_changes() {
         let (state, juliet) = (Arc::<PeerState>::default(), Jid::parse("juliet@example.com").unwrap());
-        let begin = |subject| AccountRead::begin(&state, juliet.clone(), subject, None);
+        let begin = |subject| AccountRead::begin(&state, juliet.clone(), subject, None, Box::new(|_, _| {}));
         let mut read = begin(InvalidationSubject::Disabled).expect("the first");
         assert!((0..100).all(|_| begin(InvalidationSubject::Disabled).is_none()));
         assert!(begin(InvalidationSubject::Blocklist).is_some(), "another subject");
@@ -266,17 +282,28 @@ mod tests {
             report.header.sequence = sequence;
             Some((node, report))
         };
+        let sequences = Arc::<LeafMutex<Vec<u64>>>::default();
         let begin = |sequence| {
-            AccountRead::begin(&state, juliet.clone(), InvalidationSubject::Blocklist, report(sequence))
+            let (subject, sequences) = (InvalidationSubject::Blocklist, sequences.clone());
+            let settle = move |_, report: &Envelope| sequences.lock().push(report.header.sequence);
+            AccountRead::begin(&state, juliet.clone(), subject, report(sequence), Box::new(settle))
         };
+        let settled = || std::mem::take(&mut *sequences.lock());
         let mut read = begin(1).expect("the first");
         assert!(begin(2).is_none() && begin(3).is_none());
-        let settled = |read: &mut AccountRead| -> Vec<u64> {
-            read.reports.drain(..).map(|(_, report)| report.header.sequence).collect()
-        };
-        assert_eq!(settled(&mut read), [1]);
+        read.settle_reports();
+        assert_eq!(settled(), [1]);
         assert!(read.repeats());
-        assert_eq!(settled(&mut read), [2, 3]);
+        read.settle_reports();
+        assert_eq!(settled(), [2, 3]);
         assert!(!read.repeats());
+        drop(read);
+        assert_eq!(settled(), []);
+        // A read that fails is dropped.
+        let read = begin(4).expect("the next");
+        assert!(begin(5).is_none());
+        drop(read);
+        assert_eq!(settled(), [4, 5]);
+        assert!(state.reads.0.lock().is_empty());
     }
 }

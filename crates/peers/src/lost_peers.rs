@@ -146,12 +146,16 @@ impl ClusteredNode<'_> {
     /// A node with these claims has left.
     pub(super) fn on_peer_left(&self, node: NodeId, is_orderly: bool, claims: &[Claim]) {
         self.state.forget_node(node);
-        let directed = self.state.directed_presence.take_of(node);
+        let directed = self.take_directed_presence(node, claims);
         if !is_orderly {
             self.withdraw_directed_presence(directed);
         }
         self.state.forwarded.forget_node(node, is_orderly, self.seconds());
         let shared = self.forget_sessions_of(node, claims);
+        if !is_orderly {
+            // What it had pushed or would have, had it not been lost.
+            shared.iter().for_each(|(account, _)| self.note_missed_pushes(account));
+        }
         let mut lost: Vec<(u64, AddressId)> = claims
             .iter()
             .filter_map(|claim| claim.number.map(|number| (claim.address, AddressId(number))))

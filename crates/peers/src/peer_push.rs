@@ -20,14 +20,14 @@
 
 use std::sync::Arc;
 
-use cluster::{Envelope, EnvelopeClass, NodeId, RefusalReason};
+use cluster::{Envelope, EnvelopeClass, NodeId};
 use jid::JidRef;
 use stanza::{IqType, PresenceType, StanzaKind};
 use throng_core::account::Account;
 use throng_core::router::RoutingWork;
 use throng_core::router::peer_routing::address_number;
 use throng_core::router::push::PushSelection;
-use throng_core::session::{Extension, ToRewrite};
+use throng_core::session::{Extension, ToRewrite, flags};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
 use xml::Ns;
 
@@ -159,19 +159,14 @@ impl ClusteredNode<'_> {
         let recipients = vec![account_recipient(account)];
         let envelope = Envelope::new(PUSH, EnvelopeClass::Control, own, recipients, octets);
         for node in others {
-            let must_arrive = stanza.class() == QueueClass::Control;
-            if must_arrive && self.state.due_presence.has_pushes(node) {
-                self.push_is_due(node, envelope.clone());
+            if stanza.class() == QueueClass::Control {
+                self.push_in_order(node, account, envelope.clone());
                 continue;
             }
             if let Err(refused) = self.cluster.deliver(node, envelope.clone()) {
                 tracing::debug!(account = %account.jid, %refused, "a push is delayed or lost");
-                match stanza.class() {
-                    QueueClass::Presence => self.presence_is_due(node, account),
-                    QueueClass::Control if refused.reason == RefusalReason::QueueFull => {
-                        self.push_is_due(node, envelope.clone());
-                    }
-                    QueueClass::Control | QueueClass::Message => {}
+                if stanza.class() == QueueClass::Presence {
+                    self.presence_is_due(node, account);
                 }
             }
         }
@@ -196,6 +191,16 @@ impl ClusteredNode<'_> {
         })
     }
 
+    /// Pushes of another node to the sessions of an account here may be lost: the next request for the roster is answered in full, on
+    /// each node (see [`flags::MISSED_ROSTER_PUSH`]).
+    pub(super) fn note_missed_pushes(&self, account: &Account) {
+        for session in account.sessions() {
+            if session.flags.has(flags::INTERESTED) {
+                session.flags.set(flags::MISSED_ROSTER_PUSH);
+            }
+        }
+    }
+
     /// Another node pushes to the sessions of an account here. False if the octets are no push.
     pub(super) fn on_push(
         &self,
@@ -211,7 +216,7 @@ impl ClusteredNode<'_> {
         }
         for session in account.sessions() {
             if selection.selects(&session) && !except.contains(&session.resource()) {
-                self.push(&session, stanza.clone(), selection.to, work);
+                self.push_to_session(&session, stanza.clone(), selection.to, work);
             }
         }
         true

@@ -31,7 +31,7 @@ use throng_core::session::Session;
 use super::due_presence::{DueAccount, DueItem, PutBack};
 use super::peer_presence::unavailable;
 use crate::ClusteredNode;
-use crate::envelope_kinds::{NOTICES_MISSED, RESYNC};
+use crate::envelope_kinds::{NOTICES_MISSED, PUSHES_MISSED, RESYNC};
 
 /// Seconds after which the accounts are read again if one could not be read.
 const RETRY_SECONDS: u32 = 5;
@@ -150,12 +150,32 @@ impl ClusteredNode<'_> {
         self.note_discarded(node, fits);
     }
 
-    /// `node` did not receive a push.
-    pub(super) fn push_is_due(&self, node: NodeId, push: Envelope) {
-        let discarded = self.state.due_presence.add_push(node, push);
-        if discarded > 0 {
+    /// Sends a push to `node`, behind those that wait for room.
+    pub(super) fn push_in_order(&self, node: NodeId, account: &Account, push: Envelope) {
+        let discarded = self.state.due_presence.add_push(node, account.jid.clone(), push);
+        if !discarded.is_empty() {
+            let discarded = discarded.len();
             tracing::warn!(%node, discarded, "roster and blocklist pushes for a node that does not handle them are lost");
         }
+        // Their clients request the list again.
+        discarded.into_iter().for_each(|account| self.change_is_due(node, account, PUSHES_MISSED));
+        loop {
+            match self.send_push(node) {
+                Ok(true) | Err(RefusalReason::TooLarge | RefusalReason::Undefined) => {}
+                Ok(false) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Sends the first push that waits. False if there is none, or if one is being sent: who sends it sends the others, too.
+    fn send_push(&self, to: NodeId) -> Result<bool, RefusalReason> {
+        let Some((number, push)) = self.state.due_presence.begin_push(to) else { return Ok(false) };
+        let sent = self.cluster.deliver(to, push).map(|_| true).map_err(|refused| refused.reason);
+        self.state.due_presence.end_push(to, number, sent == Err(RefusalReason::QueueFull));
+        if let Err(reason) = sent {
+            tracing::debug!(node = %to, %reason, "a push is delayed or lost");
+        }
+        sent
     }
 
     /// `node` did not receive that this account changed in the store.
@@ -211,13 +231,7 @@ impl ClusteredNode<'_> {
     fn send_due_item(&self, to: NodeId, item: &DueItem) -> Result<(), RefusalReason> {
         match item {
             DueItem::Resync => self.announce_resync(to),
-            DueItem::Push(number, push) => {
-                let sent = self.cluster.deliver(to, push.clone()).map(drop).map_err(|refused| refused.reason);
-                if sent != Err(RefusalReason::QueueFull) {
-                    self.state.due_presence.remove_push(to, *number);
-                }
-                sent
-            }
+            DueItem::Push => self.send_push(to).map(drop),
             DueItem::Change(account, kind) => self.send_change_of_account(to, account.clone(), *kind),
             DueItem::Notices => self.send_empty(to, NOTICES_MISSED),
             DueItem::Report(account) => self.report_again(to, account.as_ref()),
@@ -277,7 +291,7 @@ impl ClusteredNode<'_> {
                 if failed.load(Ordering::Relaxed) {
                     return;
                 }
-                if let Err(error) = self.account_views().refresh_account(self, account).await
+                if let Err(error) = self.read_account_again(account).await
                     && !failed.swap(true, Ordering::Relaxed)
                 {
                     tracing::warn!(
@@ -293,6 +307,17 @@ impl ClusteredNode<'_> {
             }
         }
         true
+    }
+
+    /// Reads an account again. If its roster has changed, its clients have missed the pushes.
+    async fn read_account_again(&self, account: &Arc<Account>) -> Result<(), StoreError> {
+        let version = || account.with(|state| state.roster_version);
+        let before = version();
+        self.account_views().refresh_account(self, account).await?;
+        if version() > before {
+            self.note_missed_pushes(account);
+        }
+        Ok(())
     }
 
     /// The connected accounts of a shard, except anonymous ones (SASL ANONYMOUS), which are not in the store.
@@ -350,7 +375,7 @@ impl ClusteredNode<'_> {
         if let Some(claim) = shared {
             self.on_peer_claim(from, *claim);
         }
-        if let Err(error) = self.account_views().refresh_account(self, account).await {
+        if let Err(error) = self.read_account_again(account).await {
             tracing::warn!(account = %account.jid, %error, "cannot read an account again after a node joined; retrying");
             self.state.account_reading.require(self.seconds() + RETRY_SECONDS);
         }
@@ -443,6 +468,7 @@ impl ClusteredNode<'_> {
         self.deliver_stored(account);
         if account.with(|state| state.peers().iter().any(|peer| missed_from.contains(&peer.node))) {
             self.withdraw_other_resources(account);
+            self.note_missed_pushes(account);
         }
         let contacts: Vec<Contact> = account.with(|state| {
             let of = |contact: &&Contact| contact.subscription.contains(Subscription::TO);

@@ -110,6 +110,10 @@ impl PeerRouting for PeerRouter {
         self.on(node).report_sessions(account);
     }
 
+    fn session_resumed(&self, node: &Arc<Node>, session: &Arc<Session>) {
+        self.on(node).session_resumed(session);
+    }
+
     fn hand_to_home(
         &self,
         node: &Arc<Node>,

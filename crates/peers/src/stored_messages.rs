@@ -7,6 +7,9 @@
 //! sessions may have received it, and not acknowledged it yet. Sessions without a connection do not count, because they may never
 //! return. When sessions of a node end or do not take messages any more, the others decide anew by its report.
 //!
+//! A node may have left to another one what was stored while its own session had no connection. When that is resumed, the node decides
+//! once more: the other one may have learnt of that before it learnt of the message.
+//!
 //! Nodes may differ about all that as long as a report is on its way. When it arrives, they decide again; a message is then delivered
 //! twice at most, with the same stanza-id.
 
@@ -154,6 +157,15 @@ impl ClusteredNode<'_> {
     pub(super) fn deliver_stored(&self, account: &Arc<Account>) {
         if account.with(|state| state.may_have_offline_messages) && self.delivers_stored(account) {
             self.deliver_stored_here(account);
+        }
+    }
+
+    /// A session has a connection again. If the store may have messages, they are delivered as if it had become available.
+    pub(super) fn session_resumed(&self, session: &Arc<Session>) {
+        self.report_sessions(&session.account);
+        if takes_messages(session) && session.account.with(|state| state.may_have_offline_messages) {
+            let host = Guard::into_inner(session.account.host());
+            self.run_event_spawned(LifecycleEvent::Available(session.clone()), host);
         }
     }
 

@@ -258,7 +258,7 @@ fn resumed(node: &Arc<Node>, session: Arc<Session>, previd: &str, handled: u32, 
     node.metrics.sessions_resumed.inc();
     // XEP-0352, section 4.2: a resumed stream is active.
     session.flags.clear(flags::INACTIVE);
-    node.report_sessions(&session.account);
+    node.session_resumed(&session);
     let mut out = Vec::with_capacity(128);
     let mut w = Writer::new(&mut out);
     w.start("resumed").ns(ns(old)).attr("previd", previd);

@@ -252,6 +252,7 @@ impl TestNode {
         let outcome = pending.outcome.lock().take()?;
         Some(match outcome {
             Ok((session, handled)) => {
+                self.node.session_resumed(&session);
                 let stream = ClientStream::continued(self.node.clone(), session.clone(), handled);
                 let client = NodeClient::new(self, session, stream, pending.received);
                 client.acknowledges.store(true, Ordering::Relaxed);
@@ -260,6 +261,22 @@ impl TestNode {
             Err(TransferRefusal::Unknown(handled)) => Err(handled),
             Err(TransferRefusal::TooHigh(error)) => panic!("{error:?}"),
         })
+    }
+
+    /// The client resumes its stream on this node, after [`NodeClient::leave`] with a lost connection.
+    pub fn resume_here(&self, client: &NodeClient) -> NodeClient {
+        let (session, received) = (client.session.clone(), client.received.load(Ordering::Relaxed));
+        let who = Outbox::next_claimant();
+        session.outbox.request_takeover(&TOKEN, received, who).expect("the stream is known");
+        for _ in 0..ROUNDS {
+            self.tasks.step();
+        }
+        let handled = session.outbox.resume(received).expect("the client has not received more");
+        self.node.session_resumed(&session);
+        let stream = ClientStream::continued(self.node.clone(), session.clone(), handled);
+        let again = NodeClient::new(self, session, stream, received);
+        again.acknowledges.store(true, Ordering::Relaxed);
+        again
     }
 
     /// Binds an anonymous user, which has no account in the store.

@@ -124,6 +124,9 @@ pub trait PeerRouting: Any + Send + Sync {
     /// See [`Node::report_sessions`].
     fn report_sessions(&self, node: &Arc<Node>, account: &Account);
 
+    /// See [`Node::session_resumed`].
+    fn session_resumed(&self, node: &Arc<Node>, session: &Arc<Session>);
+
     /// Hands a stanza whose chain has not begun to the home of its recipient, if that is another node. `work`: that of the
     /// stanza.
     fn hand_to_home(
@@ -383,10 +386,18 @@ impl Node {
 
     /// Reports the sessions of an account to the other nodes that have sessions of it. Must be called after a change of
     /// their number, of an availability, of a priority, or of [`crate::session::flags::CARBONS`], and after a session was
-    /// detached or resumed.
+    /// detached. For one that was resumed see [`Node::session_resumed`].
     pub fn report_sessions(self: &Arc<Self>, account: &Account) {
         if let Some(peers) = self.peers() {
             peers.report_sessions(self, account);
+        }
+    }
+
+    /// Reports to the other nodes that a session has a connection again, and receives what was stored meanwhile. Must be called after a
+    /// session was resumed here.
+    pub fn session_resumed(self: &Arc<Self>, session: &Arc<Session>) {
+        if let Some(peers) = self.peers() {
+            peers.session_resumed(self, session);
         }
     }
 

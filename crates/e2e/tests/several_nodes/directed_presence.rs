@@ -120,3 +120,109 @@ fn directed_presence_of_sessions_on_a_node_that_is_killed_is_withdrawn() {
         assert_eq!(received, seen("juliet@example.com/j", false), "node {killed}");
     }
 }
+
+/// Juliet's session on node 2, which may be resumed, and tybalt's on node 1, which has received its presence.
+fn directed_to_tybalt() -> (TestNodes, NodeClient, NodeClient) {
+    let nodes = TestNodes::new(3, &observed_features());
+    for user in ["juliet", "tybalt"] {
+        nodes.node(0).create_user(user);
+    }
+    let (juliet, tybalt) = (online(&nodes, 2, "juliet", "j"), online(&nodes, 1, "tybalt", "t"));
+    juliet.enable_resumption();
+    juliet.send("<presence to='tybalt@example.com/t'/>");
+    nodes.settle();
+    juliet.recv();
+    tybalt.recv();
+    (nodes, juliet, tybalt)
+}
+
+fn move_to(nodes: &TestNodes, node: usize, client: &NodeClient) -> NodeClient {
+    client.leave(true);
+    let pending = nodes.node(node).resume(client);
+    nodes.settle();
+    nodes.node(node).resumed(&pending).expect("an outcome").expect("it is resumed")
+}
+
+fn from_juliet(tybalt: &NodeClient) -> Vec<(String, bool)> {
+    let mut received = presence(tybalt);
+    received.retain(|(from, _)| from.starts_with("juliet@"));
+    received
+}
+
+#[test]
+fn directed_presence_of_a_session_that_has_moved_is_withdrawn_when_its_node_is_killed() {
+    for sends_again in [false, true] {
+        let (mut nodes, juliet, tybalt) = directed_to_tybalt();
+        let moved = move_to(&nodes, 0, &juliet);
+        if sends_again {
+            moved.send("<presence to='tybalt@example.com/t'><show>away</show></presence>");
+            nodes.settle();
+        }
+        tybalt.recv();
+        nodes.crash(0);
+        nodes.settle();
+        assert_eq!(from_juliet(&tybalt), seen("juliet@example.com/j", false), "{sends_again}");
+    }
+}
+
+#[test]
+fn directed_presence_of_a_session_that_has_moved_stays_when_its_former_node_is_killed() {
+    let (mut nodes, juliet, tybalt) = directed_to_tybalt();
+    let moved = move_to(&nodes, 0, &juliet);
+    moved.send("<presence to='tybalt@example.com/t'/>");
+    nodes.settle();
+    tybalt.recv();
+    nodes.crash(2);
+    nodes.settle();
+    assert_eq!(from_juliet(&tybalt), []);
+    moved.close();
+    nodes.settle();
+    assert_eq!(from_juliet(&tybalt), seen("juliet@example.com/j", false));
+}
+
+#[test]
+fn directed_presence_of_a_killed_node_is_withdrawn_although_the_account_has_other_sessions() {
+    for has_moved in [false, true] {
+        let (mut nodes, juliet, tybalt) = directed_to_tybalt();
+        let other = online(&nodes, 0, "juliet", "other");
+        let moved = has_moved.then(|| move_to(&nodes, 0, &juliet));
+        tybalt.recv();
+        nodes.crash(2);
+        nodes.settle();
+        // A session that may have moved is asked.
+        let mut expected = seen("juliet@example.com/j", false);
+        expected.extend(seen("juliet@example.com/j", true).into_iter().filter(|_| has_moved));
+        assert_eq!(from_juliet(&tybalt), expected, "{has_moved}");
+        nodes.crash(0);
+        drop((other, moved));
+        nodes.settle();
+        let expected = seen("juliet@example.com/j", false).into_iter().filter(|_| has_moved);
+        assert_eq!(from_juliet(&tybalt), expected.collect::<Vec<_>>(), "{has_moved}");
+    }
+}
+
+/// The home does not know yet that a session there has ended.
+#[test]
+fn a_probe_passes_a_node_whose_session_has_ended() {
+    let nodes = TestNodes::new(3, &observed_features());
+    for user in ["juliet", "tybalt"] {
+        nodes.node(0).create_user(user);
+    }
+    let [_home, ended, juliet] = [(0, "a"), (1, "b"), (2, "c")].map(|(node, resource)| {
+        nodes.clock.advance(10);
+        online(&nodes, node, "juliet", resource)
+    });
+    let tybalt = online(&nodes, 2, "tybalt", "t");
+    juliet.send("<presence to='tybalt@example.com/t'/>");
+    nodes.settle();
+    tybalt.recv();
+    nodes.cut(0, 1);
+    ended.close();
+    tybalt.send("<presence type='probe' to='juliet@example.com'/>");
+    for _ in 0..5 {
+        nodes.step();
+    }
+    nodes.heal(0, 1);
+    nodes.settle();
+    assert_eq!(presence(&tybalt), seen("juliet@example.com/c", true));
+}

@@ -529,6 +529,18 @@ fn a_session_is_newer_than_those_of_nodes_that_had_claimed_its_account_before() 
     assert!(juliet.session.is_ended());
 }
 
+/// She has bound the address there again before the first report was sent; the clocks agree, or nearly.
+#[test]
+fn a_session_that_is_bound_after_one_here_stays_although_its_node_had_claimed_the_account_before() {
+    for (ahead, stays) in [(500, false), (1_000, false), (1_001, true)] {
+        let test = Peer::new();
+        test.claim(1);
+        let juliet = test.online(0, "juliet", "balcony");
+        report_balcony(&test, test.nodes.node(0).node.clock.unix_millis() + ahead);
+        assert_eq!(!juliet.session.is_ended(), stays, "{ahead}");
+    }
+}
+
 #[test]
 fn of_two_sessions_with_one_full_address_that_are_bound_at_once_one_stays() {
     let test = Peer::new();

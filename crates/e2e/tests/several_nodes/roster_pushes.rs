@@ -32,6 +32,49 @@ fn pushed_names(client: &NodeClient) -> Vec<String> {
     client.recv().iter().filter_map(name).collect()
 }
 
+/// Sends more to tybalt than the queue to his node holds. Nothing passes between the nodes until `settle`.
+fn fill_queue(sender: &NodeClient) {
+    for (count, octets) in [(30, 200_000), (50, 10_000), (50, 1_000), (50, 1)] {
+        let body = "x".repeat(octets);
+        for _ in 0..count {
+            sender
+                .send(&format!("<message to='tybalt@example.com' type='chat'><body>{body}</body></message>"));
+        }
+    }
+}
+
+/// Sends what is due while tybalt reads.
+fn drain_queue(nodes: &TestNodes, tybalt: &NodeClient) {
+    for _ in 0..6 {
+        nodes.settle();
+        tybalt.recv();
+        nodes.advance(1);
+    }
+    nodes.settle();
+}
+
+/// The version of the last push among these stanzas.
+fn last_version(received: &[String]) -> String {
+    let version = |text: &String| {
+        let document = roxmltree::Document::parse(text).expect("XML");
+        let is_push = document.root_element().attribute("type") == Some("set");
+        let query = document.descendants().find(|node| node.has_tag_name(("jabber:iq:roster", "query")));
+        query.filter(|_| is_push).and_then(|query| query.attribute("ver").map(str::to_owned))
+    };
+    received.iter().rev().find_map(version).expect("a push")
+}
+
+/// What a new session receives that requests the roster with a version.
+fn request_with(nodes: &TestNodes, node: usize, version: &str) -> String {
+    let client = nodes.node(node).connect("juliet", "again");
+    client.send(&format!("<iq type='get' id='r'><query xmlns='jabber:iq:roster' ver='{version}'/></iq>"));
+    nodes.settle();
+    let received = client.recv().concat();
+    client.close();
+    nodes.settle();
+    received
+}
+
 /// RFC 6121, section 2.6.3.
 #[test]
 fn clients_show_the_later_of_two_changes_of_an_entry_on_two_nodes() {
@@ -65,18 +108,7 @@ fn pushes_that_do_not_fit_into_the_queue_of_a_node_arrive_later_in_their_order()
     tybalt.send("<presence/>");
     nodes.settle();
     laptop.recv();
-    // Nothing passes between the nodes until `settle`.
-    let body = "x".repeat(200_000);
-    for _ in 0..30 {
-        sender.send(&format!("<message to='tybalt@example.com' type='chat'><body>{body}</body></message>"));
-    }
-    for octets in [10_000, 1_000, 1] {
-        let body = "x".repeat(octets);
-        for _ in 0..50 {
-            sender
-                .send(&format!("<message to='tybalt@example.com' type='chat'><body>{body}</body></message>"));
-        }
-    }
+    fill_queue(&sender);
     rename(&phone, "one");
     for action in ["block", "unblock"] {
         phone.send(&format!(
@@ -84,14 +116,73 @@ fn pushes_that_do_not_fit_into_the_queue_of_a_node_arrive_later_in_their_order()
         ));
     }
     rename(&phone, "two");
-    for _ in 0..6 {
-        nodes.settle();
-        tybalt.recv();
-        nodes.advance(1);
-    }
-    nodes.settle();
+    drain_queue(&nodes, &tybalt);
     let received = laptop.recv();
     let position = |part: &str| received.iter().position(|text| text.contains(part));
     let pushes = ["name='one'", "<block ", "<unblock ", "name='two'"].map(position);
     assert!(pushes.iter().all(Option::is_some) && pushes.is_sorted(), "{pushes:?}: {received:#?}");
+}
+
+/// RFC 6121, section 2.6: it requests it with the version of a later push.
+#[test]
+fn a_client_that_has_missed_a_push_of_a_node_that_was_cut_off_receives_the_whole_roster() {
+    let nodes = TestNodes::new(2, &observed_features());
+    nodes.node(0).create_user("juliet");
+    let (phone, laptop) = (interested(&nodes, 0, "phone"), interested(&nodes, 1, "laptop"));
+    nodes.cut(0, 1);
+    rename(&phone, "missed");
+    nodes.settle();
+    nodes.heal(0, 1);
+    nodes.settle();
+    assert_eq!(pushed_names(&laptop), [""; 0]);
+    // From its own node, and from the other one.
+    for client in [&phone, &laptop] {
+        client.send(
+            "<iq type='set' id='s'><query xmlns='jabber:iq:roster'><item jid='paris@example.com'/></query></iq>",
+        );
+        nodes.settle();
+        let version = last_version(&laptop.recv());
+        for node in [0, 1] {
+            let received = request_with(&nodes, node, &version);
+            assert!(received.contains("name='missed'"), "{version}: {received}");
+        }
+    }
+    // With the whole roster, the laptop has missed nothing any more.
+    laptop.send("<iq type='get' id='r'><query xmlns='jabber:iq:roster' ver='1'/></iq>");
+    rename(&phone, "seen");
+    nodes.settle();
+    let received = laptop.recv();
+    assert!(received.iter().any(|text| text.contains("name='missed'")), "{received:?}");
+    let current = last_version(&received);
+    assert!(!request_with(&nodes, 1, &current).contains("<item"), "{current}");
+}
+
+#[test]
+fn a_client_that_has_missed_a_push_without_room_receives_the_whole_roster() {
+    let nodes = TestNodes::new(2, &observed_features());
+    for user in ["juliet", "paris", "tybalt"] {
+        nodes.node(0).create_user(user);
+    }
+    let (phone, laptop) = (interested(&nodes, 0, "phone"), interested(&nodes, 1, "laptop"));
+    let sender = nodes.node(0).connect("paris", "p");
+    let tybalt = nodes.node(1).connect("tybalt", "t");
+    tybalt.send("<presence/>");
+    nodes.settle();
+    laptop.recv();
+    fill_queue(&sender);
+    rename(&phone, "missed");
+    for round in 0..100 {
+        let group = |at: u32| format!("<group>{round}-{at}-{}</group>", "x".repeat(1000));
+        let groups: String = (0..48).map(group).collect();
+        phone.send(&format!(
+            "<iq type='set' id='s{round}'><query xmlns='jabber:iq:roster'>\
+             <item jid='paris@example.com' name='{round}'>{groups}</item></query></iq>"
+        ));
+    }
+    drain_queue(&nodes, &tybalt);
+    let received = laptop.recv();
+    assert!(!received.iter().any(|text| text.contains("name='missed'")), "there was room");
+    let version = last_version(&received);
+    let answer = request_with(&nodes, 0, &version);
+    assert!(answer.contains("name='missed'"), "{version}: {} octets", answer.len());
 }

@@ -1,9 +1,11 @@
 //! Messages in the store for a user with sessions on several nodes: XEP-0160, section 2.
 
-use testkit::{NodeClient, TestNodes};
+use jid::Jid;
+use store::{OfflineMessage, Quota};
+use testkit::{NodeClient, TestNode, TestNodes};
 use throng_e2e::chain_observer::observed_features;
 
-use super::handovers::{chat, messages};
+use super::handovers::{JULIET, Peer, chat, handed_over, messages};
 
 fn cluster() -> TestNodes {
     let nodes = TestNodes::new(3, &observed_features());
@@ -107,16 +109,104 @@ fn stored_messages_do_not_wait_for_sessions_of_another_node_that_are_unavailable
     }
 }
 
+fn steps(nodes: &TestNodes, count: usize) {
+    for _ in 0..count {
+        nodes.step();
+    }
+}
+
+/// Writes a message for juliet into the store.
+fn store_message(node: &TestNode) {
+    let juliet = Jid::parse(JULIET).expect("an address");
+    let owner = node.block_on(node.stores.addresses.find(&juliet)).expect("an answer").expect("an id");
+    let (stored_at, stanza) = (node.node.clock.unix_millis(), handed_over("1").into_bytes());
+    let message = OfflineMessage { owner, sender: 1, stored_at, expires: None, stanza };
+    node.block_on(node.stores.offline.append(vec![message], Quota::messages_only(9))).expect("the store");
+}
+
+/// Each of the two nodes takes the other one for the one that delivers: the first because its session had no connection when it learnt of
+/// the message, the other one because that has been resumed when it learns of it.
+#[test]
+fn a_message_that_is_stored_when_a_session_is_resumed_is_delivered_once() {
+    for moves in [false, true] {
+        let nodes = cluster();
+        let one = connect(&nodes, 0, "juliet", "one");
+        one.enable_resumption();
+        become_available(&nodes, &one, 0);
+        nodes.clock.advance(10);
+        let other = connect(&nodes, 1, "juliet", "other");
+        become_available(&nodes, &other, 0);
+        one.recv();
+        other.recv();
+        one.leave(true);
+        nodes.settle();
+        nodes.cut(1, 2);
+        let node = nodes.node(2);
+        store_message(node);
+        node.node.peer_routing().report_stored_message(&node.node, Jid::parse(JULIET).expect("JID").as_ref());
+        steps(&nodes, 3);
+        let again = if moves {
+            let pending = nodes.node(2).resume(&one);
+            steps(&nodes, 8);
+            nodes.node(2).resumed(&pending).expect("an outcome").expect("it is resumed")
+        } else {
+            nodes.node(0).resume_here(&one)
+        };
+        steps(&nodes, 3);
+        nodes.heal(1, 2);
+        nodes.settle();
+        let received = [receive(&nodes, &again), receive(&nodes, &other)].concat();
+        assert_eq!(received, ["1"], "{moves}");
+    }
+}
+
+/// The session there has ended, or takes no messages any more.
+#[test]
+fn messages_that_are_left_to_a_node_that_does_not_deliver_them_come_back() {
+    use cluster::conformance::InboxEvent;
+    use cluster::{Cluster, Envelope, EnvelopeClass, EnvelopeKind, Recipient};
+    let test = Peer::new();
+    let juliet = Jid::parse(JULIET).expect("an address");
+    let bot = test.online(0, "juliet", "bot");
+    become_available(&test.nodes, &bot, -1);
+    let report = |octets: &[u8]| {
+        let (kind, class) = (EnvelopeKind::Engine(6), EnvelopeClass::Control);
+        let recipients = vec![Recipient::from(juliet.clone())];
+        let report = Envelope::new(kind, class, Peer::id(), recipients, octets);
+        test.peer.deliver(test.nodes.id(0), report).expect("accepted");
+        test.nodes.settle();
+    };
+    let answers = || -> Vec<Vec<u8>> {
+        let answer = |event| match event {
+            InboxEvent::Envelope(_, envelope) if envelope.header.kind == EnvelopeKind::Engine(6) => {
+                Some(envelope.bytes.to_vec())
+            }
+            _ => None,
+        };
+        test.inbox.events().into_iter().filter_map(answer).collect()
+    };
+    let before = answers().len();
+    report(&[1]);
+    assert_eq!(answers()[before..], [vec![2]]);
+    become_available(&test.nodes, &bot, 0);
+    let before = answers().len();
+    report(&[1]);
+    assert_eq!(answers().len(), before, "it delivers them");
+    // What this node has left to the other one.
+    store_message(test.nodes.node(0));
+    report(&[2]);
+    assert_eq!(receive(&test.nodes, &bot), ["1"]);
+}
+
 /// A node of another release sends something else.
 #[test]
 fn a_report_of_a_stored_message_has_no_other_content() {
     use cluster::{Cluster, Envelope, EnvelopeClass, EnvelopeKind, PeerViolation, Recipient};
-    let test = super::handovers::Peer::new();
+    let test = Peer::new();
     for (octets, violations) in [(&[][..], 0), (&[1], 0), (&[2], 0), (&[3], 1), (&[1, 1], 2)] {
-        let juliet: jid::Jid = jid::Jid::parse(super::handovers::JULIET).expect("an address");
+        let juliet = Jid::parse(JULIET).expect("an address");
         let (kind, class) = (EnvelopeKind::Engine(6), EnvelopeClass::Control);
-        let report =
-            Envelope::new(kind, class, super::handovers::Peer::id(), vec![Recipient::from(juliet)], octets);
+        let report = Envelope::new(kind, class, Peer::id(), vec![Recipient::from(juliet)], octets);
         test.peer.deliver(test.nodes.id(0), report).expect("accepted");
         test.nodes.settle();
         assert_eq!(test.violations(PeerViolation::Payload), violations, "{octets:?}");

@@ -6,7 +6,7 @@
 //! An entry is stored under the bare address.
 //!
 //! Not implemented: interim pushes (section 2.6.3). A client with an older version gets the whole roster, which the
-//! section allows; a client with the current one gets an empty result.
+//! section allows; a client with the current one gets an empty result, unless it may have missed a push of another node.
 //!
 //! # Pitfalls
 //!
@@ -134,6 +134,10 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
     if known.is_some() {
         session.flags.set(flags::ROSTER_VERSIONS);
     }
+    // Before the roster is read: what is missed later is not in it.
+    let missed = session.flags.has(flags::MISSED_ROSTER_PUSH);
+    session.flags.clear(flags::MISSED_ROSTER_PUSH);
+    let known = known.filter(|_| !missed);
     let account = &session.account;
     if session.flags.has(flags::EPHEMERAL) {
         return IqFlow::Reply(Ok(result(&RosterSnapshot { version: 0, items: Vec::new() })));
@@ -141,11 +145,16 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
     if let Some(roster) = account.with(|state| state.take_prefetched()) {
         return IqFlow::Reply(Ok(roster_answer(&roster, known.as_deref())));
     }
-    let (node, account) = (request.node.clone(), account.clone());
+    let (node, session) = (request.node.clone(), session.clone());
     IqFlow::wait(async move {
-        match read_consistent(&node, &account).await {
+        match read_consistent(&node, &session.account).await {
             Ok(roster) => Ok(roster_answer(&roster, known.as_deref())),
-            Err(error) => Err(store_error(error)),
+            Err(error) => {
+                if missed {
+                    session.flags.set(flags::MISSED_ROSTER_PUSH);
+                }
+                Err(store_error(error))
+            }
         }
     })
 }

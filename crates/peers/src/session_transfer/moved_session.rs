@@ -209,6 +209,10 @@ impl MovedSession {
     /// Sets the state of a session that continues this one.
     pub(super) fn prepare(&self, session: &Session) {
         session.flags.set(self.flags);
+        if session.flags.has(flags::INTERESTED) {
+            // Pushes on their way to the old node stay there.
+            session.flags.set(flags::MISSED_ROSTER_PUSH);
+        }
         session.with(|state| {
             if let Some((presence, priority)) = &self.presence {
                 state.presence = Some(presence.clone());
