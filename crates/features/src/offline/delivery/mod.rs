@@ -50,6 +50,7 @@ use throng_core::message_backup::BeginBackups;
 use throng_core::receipt::receipt_pair;
 use throng_core::{Account, Node, Receipt, ReceiptIssuer, Session, SharedStanza};
 
+use self::failed_deliveries::FailedDeliveries;
 use super::backups::{MessageBackups, ranges_without};
 use super::in_flight::{
     InFlightBatch, PageOutcome, accepts_messages, enqueue_page, has_queue_space, preferred_resource,
@@ -57,7 +58,6 @@ use super::in_flight::{
 use super::pending::{PendingBytes, PendingMessage, PendingMessages, QueuedMessage};
 use super::queue_state::{DeliveryPhase, QueueAction, QueueEvent, QueueState, StorePhase};
 use super::storage_policy;
-use failed_deliveries::FailedDeliveries;
 
 /// Messages read and delivered at a time.
 const FETCH_PAGE: u32 = 64;
