@@ -30,7 +30,7 @@ const ITEM_OCTETS: usize = 128;
 pub(super) enum DueItem {
     /// It has missed what did not fit here.
     Resync,
-    /// An account changed in the store.
+    /// An envelope of this kind about an account, without content: it changed in the store, or pushes to its sessions were lost.
     Change(Jid, EnvelopeKind),
     /// Pushes wait (`due_pushes.rs`), and none is being sent.
     Push,

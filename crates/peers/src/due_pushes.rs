@@ -1,7 +1,8 @@
 //! Pushes of rosters and blocklists, and subscription stanzas, for a node: in their order, bounded in octets. Each waits here until the
 //! queue to that node has accepted it, and one is sent at a time, so that none overtakes another.
 //!
-//! A client that misses one shows an outdated entry until it requests the list again. Its node is told that it has missed one.
+//! A client that misses one shows an outdated entry until it requests the list again. Its node is notified (`PUSHES_MISSED`) and answers its
+//! next roster request in full.
 
 use std::collections::VecDeque;
 

@@ -122,6 +122,7 @@ impl NodeHandovers {
 /// Hand-overs for one address, with their number for each node.
 #[derive(Default)]
 struct AddressPaths {
+    /// In the order of the latest hand-over.
     nodes: SmallVec<[(NodeId, u32); 1]>,
     /// Hand-overs that have returned and are being handled here.
     returned: u32,
@@ -139,7 +140,6 @@ impl AddressPaths {
         self.nodes[at].1 -= 1;
         let is_last = self.nodes[at].1 == 0;
         if is_last {
-            // The latest is the last one.
             self.nodes.remove(at);
         }
         is_last
@@ -156,10 +156,9 @@ struct HandoverState {
 impl HandoverState {
     fn open_path(&mut self, (path, node): AddressPath) {
         let nodes = &mut self.paths.entry(path).or_default().nodes;
-        match nodes.iter_mut().find(|(other, _)| *other == node) {
-            Some((_, count)) => *count = count.saturating_add(1),
-            None => nodes.push((node, 1)),
-        }
+        let known = nodes.iter().position(|(other, _)| *other == node);
+        let open = known.map_or(0, |at| nodes.remove(at).1);
+        nodes.push((node, open.saturating_add(1)));
     }
 
     /// Ends one hand-over of an address. Those that wait for it must be woken after the lock is released.
@@ -424,11 +423,11 @@ impl Handovers {
         self.0.lock().paths.get(&path).is_some_and(|paths| paths.has_other(home))
     }
 
-    /// The node to which the latest hand-overs of this address lead that have not ended, other than those to `by`.
-    pub(super) fn open_path_beside(&self, path: u64, by: NodeId) -> Option<NodeId> {
+    /// The node of the latest hand-over of this address among the nodes with open ones, other than `except`.
+    pub(super) fn other_open_path(&self, path: u64, except: NodeId) -> Option<NodeId> {
         let state = self.0.lock();
         let nodes = &state.paths.get(&path)?.nodes;
-        nodes.iter().rev().map(|(node, _)| *node).find(|node| *node != by)
+        nodes.iter().rev().map(|(node, _)| *node).find(|node| *node != except)
     }
 
     /// Ready when all hand-overs of this address to other nodes than `home` have ended.
@@ -669,7 +668,7 @@ mod tests {
         let (handovers, a) = (Handovers::default(), node("a"));
         handovers.begin(a, Some((PATH, a)));
         let open = handovers.returned(a, ticket(4), Some((PATH, a)));
-        handovers.end(a, ticket(4), &[]);
+        handovers.end(a, ticket(0), &[ticket(4)]);
         let receipt =
             handovers.sent(a, Some((PATH, a)), Some(ticket(4)), true, 0).expect("it is being handled");
         assert_eq!(poll(&receipt), Poll::Pending);
@@ -736,13 +735,16 @@ mod tests {
     fn what_has_returned_follows_the_latest_that_is_on_its_way_and_not_to_where_it_was() {
         let (handovers, [a, b, c]) = (Handovers::default(), ["a", "b", "c"].map(node));
         let _receipts = [(a, 1), (b, 2), (c, 3)].map(|(to, n)| send(&handovers, to, n));
-        assert_eq!(handovers.open_path_beside(PATH, a), Some(c));
-        assert_eq!(handovers.open_path_beside(PATH, c), Some(b));
-        assert_eq!(handovers.open_path_beside(PATH + 1, a), None, "another address");
+        assert_eq!(handovers.other_open_path(PATH, a), Some(c));
+        assert_eq!(handovers.other_open_path(PATH, c), Some(b));
+        assert_eq!(handovers.other_open_path(PATH + 1, a), None, "another address");
+        let _again = send(&handovers, a, 4);
+        assert_eq!(handovers.other_open_path(PATH, b), Some(a), "the latest hand-over decides");
+        handovers.end(a, ticket(0), &[ticket(4)]);
         handovers.end(b, ticket(2), &[]);
-        assert_eq!(handovers.open_path_beside(PATH, c), Some(a));
+        assert_eq!(handovers.other_open_path(PATH, c), Some(a));
         let returned = handovers.returned(a, ticket(1), Some((PATH, a)));
-        assert_eq!(handovers.open_path_beside(PATH, c), None, "its own way has ended");
+        assert_eq!(handovers.other_open_path(PATH, c), None, "its own way has ended");
         handovers.end_return(returned.path.unwrap().0);
         handovers.end(c, ticket(3), &[]);
         assert!(handovers.0.lock().paths.is_empty());
@@ -789,7 +791,7 @@ mod tests {
         handovers.end(a, ticket(3), &[]);
         assert_eq!(handovers.0.lock().nodes[&a].bounded, [0, 0]);
         let next = send(&handovers, a, 4).unwrap();
-        handovers.end(a, ticket(4), &[]);
+        handovers.end(a, ticket(0), &[ticket(4)]);
         assert_eq!(poll(&next), Poll::Ready(Ok(())));
     }
 

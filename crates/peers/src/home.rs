@@ -195,11 +195,11 @@ impl ClusteredNode<'_> {
             None => (self.routing_table.hash(to), None),
         };
         let location = self.cluster.locate(hash, number);
-        // One that has returned follows those before it that are still on their way.
-        let followed =
+        // A returned stanza follows the latest earlier one that is still on its way to another node, so that it cannot overtake it.
+        let returned =
             handed_over.filter(|returned| returned.hops < Envelope::MAX_HOPS && needs_receipt(stanza));
-        let followed = followed.and_then(|returned| returned.returned_by);
-        let home = match followed.and_then(|by| self.state.handovers.open_path_beside(hash, by)) {
+        let returned_by = returned.and_then(|returned| returned.returned_by);
+        let home = match returned_by.and_then(|by| self.state.handovers.other_open_path(hash, by)) {
             Some(node) => Some(node).filter(|node| *node != own),
             None => next_home(own, &location, account.is_some(), handed_over),
         };

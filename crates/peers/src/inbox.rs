@@ -197,7 +197,7 @@ impl ClusteredNode<'_> {
                 recipients().all(|account| self.on_push(from, &account, &envelope.bytes, &mut work))
             }
             PUSHES_MISSED => {
-                recipients().for_each(|account| self.note_missed_pushes(&account));
+                recipients().for_each(|account| self.mark_roster_outdated(&account));
                 true
             }
             PRESENCE_REQUEST => {

@@ -107,7 +107,7 @@ impl Drop for AccountRead {
             let changes = self.state.reads.0.lock().remove(&self.key);
             self.reports.extend(changes.unwrap_or_default().reports);
         }
-        // Also if the read has failed: their nodes wait, and hold them as long as this one is a member.
+        // Also if the task ended by a panic or at shutdown: an unsettled report would stay in the queue of its sender.
         self.settle_reports();
     }
 }

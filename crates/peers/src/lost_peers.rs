@@ -154,7 +154,7 @@ impl ClusteredNode<'_> {
         let shared = self.forget_sessions_of(node, claims);
         if !is_orderly {
             // What it had pushed or would have, had it not been lost.
-            shared.iter().for_each(|(account, _)| self.note_missed_pushes(account));
+            shared.iter().for_each(|(account, _)| self.mark_roster_outdated(account));
         }
         let mut lost: Vec<(u64, AddressId)> = claims
             .iter()

@@ -471,7 +471,7 @@ impl ClusteredNode<'_> {
     pub(super) fn on_forwarded_probe(&self, envelope: &Envelope) -> bool {
         let mut rest = &envelope.bytes[..];
         let Some(node) = read_text(&mut rest).and_then(NodeId::new) else { return false };
-        // A session of this node receives what is here without a probe, and one that is gone needs none.
+        // Sessions of this node have local presence already; a node that has left needs no answer.
         let is_other = node != self.cluster.node() && self.cluster.members().iter().any(|m| m.node == node);
         !is_other || self.answer_probe(node, rest, envelope)
     }

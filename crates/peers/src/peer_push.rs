@@ -164,7 +164,7 @@ impl ClusteredNode<'_> {
                 continue;
             }
             if let Err(refused) = self.cluster.deliver(node, envelope.clone()) {
-                tracing::debug!(account = %account.jid, %refused, "a push is delayed or lost");
+                tracing::debug!(account = %account.jid, %refused, "a carbon copy or presence push was not accepted");
                 if stanza.class() == QueueClass::Presence {
                     self.presence_is_due(node, account);
                 }
@@ -191,12 +191,11 @@ impl ClusteredNode<'_> {
         })
     }
 
-    /// Pushes of another node to the sessions of an account here may be lost: the next request for the roster is answered in full, on
-    /// each node (see [`flags::MISSED_ROSTER_PUSH`]).
-    pub(super) fn note_missed_pushes(&self, account: &Account) {
+    /// Roster pushes of another node to the sessions of an account here may be lost (see [`flags::MAY_LACK_ROSTER_PUSH`]).
+    pub(super) fn mark_roster_outdated(&self, account: &Account) {
         for session in account.sessions() {
             if session.flags.has(flags::INTERESTED) {
-                session.flags.set(flags::MISSED_ROSTER_PUSH);
+                session.flags.set(flags::MAY_LACK_ROSTER_PUSH);
             }
         }
     }

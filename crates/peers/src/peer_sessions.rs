@@ -16,9 +16,9 @@
 //! A full address that is bound on two nodes belongs to the session that was bound later, on both nodes: by the clocks of their
 //! nodes, then by the names of these. The other one ends with `conflict` (RFC 6120, section 7.7.2.2).
 //!
-//! The first report of a node whose claim was known when a session was bound here has older sessions, also if the clock there
-//! is ahead: the session here then gets a later time than the one with its address, and is reported again. That is so if a session
-//! was bound in the future, by the clock here: within the tolerated difference of clocks it may have been bound since.
+//! The first report of a node whose claim was known when a session was bound here has older sessions. If it names a session with the same
+//! address and a time more than a second in the future, the clock there is ahead: the session here gets a later time and is reported
+//! again. A smaller difference is within the tolerance, and the times decide: the other session may have been bound since.
 //!
 //! A client that has a name of its own (XEP-0386) ends its earlier sessions on all nodes: 8 octets with the time at which the new
 //! one was bound, and the name.
@@ -54,10 +54,10 @@ const MAX_SESSIONS: usize = 1024;
 const MAX_BYTES: usize = 128 << 10;
 /// Milliseconds by which the clock of another node may be ahead. A session bound later than that would end every other one with its
 /// address, also those that are bound after it.
-const MAX_CLOCK_DIFFERENCE: u64 = 5 * 60 * 1000;
-/// Milliseconds by which clocks of nodes may differ (docs/cluster.md). A session that was bound no later than that after its report
-/// arrived is as new as it says.
-const TOLERATED_CLOCK_DIFFERENCE: u64 = 1_000;
+const MAX_CLOCK_LEAD_MILLIS: u64 = 5 * 60 * 1000;
+/// Milliseconds by which clocks of nodes may differ (docs/cluster.md). Up to this difference, the times of two sessions are compared
+/// as they are.
+const CLOCK_TOLERANCE_MILLIS: u64 = 1_000;
 /// Milliseconds after a session was bound within which the first report of another node has older sessions only. A later report may
 /// have sessions that were bound while the nodes were cut off from each other.
 const MAX_REPORT_MILLIS: u64 = 2_000;
@@ -152,8 +152,8 @@ impl EarlierClaims {
         later
     }
 
-    /// The first report of a node whose clock is ahead: these sessions are older than those that were bound here after its claim,
-    /// unless it was cut off meanwhile. True if a session here got a later time because of that.
+    /// The first report of a node: its sessions that are in the future by the clock here are older than those that were bound here after its
+    /// claim, unless it was cut off meanwhile. True if a session here got a later time because of that.
     fn apply_first_report(
         state: &mut AccountState,
         node: NodeId,
@@ -162,7 +162,7 @@ impl EarlierClaims {
     ) -> bool {
         let mut is_changed = false;
         let recent = |(_, at): &(Arc<Session>, u64)| now.saturating_sub(*at) < MAX_REPORT_MILLIS;
-        let latest = now.saturating_add(TOLERATED_CLOCK_DIFFERENCE);
+        let latest = now.saturating_add(CLOCK_TOLERANCE_MILLIS);
         for (session, _) in EarlierClaims::forget(state, node).into_iter().filter(recent) {
             let same = |other: &&PeerSession| *other.resource == *session.resource();
             let is_ahead = |at: &&PeerSession| at.bound_at >= session.bound_at() && at.bound_at > latest;
@@ -182,9 +182,7 @@ fn available_resources(peer: &PeerSessions) -> Vec<Box<str>> {
 }
 
 impl ClusteredNode<'_> {
-    /// Reports the sessions of an account to the other nodes that have sessions of it. Must be called after a change of
-    /// their number, of an availability, of a priority, of [`throng_core::session::flags::CARBONS`], and after a session was
-    /// detached or resumed.
+    /// Reports the sessions of an account to the other nodes that have sessions of it: see [`throng_core::Node::report_sessions`].
     pub(super) fn report_sessions(&self, account: &Account) {
         let own = self.cluster.node();
         let location = self.cluster.locate(account.hash, address_number(account));
@@ -234,7 +232,7 @@ impl ClusteredNode<'_> {
     /// Another node has reported its sessions of an account. False if the octets are no report.
     pub(super) fn on_session_report(&self, from: NodeId, account: &Arc<Account>, octets: &[u8]) -> bool {
         let Some(SessionReport { sessions }) = SessionReport::decode(octets) else { return false };
-        let latest = self.clock.unix_millis().saturating_add(MAX_CLOCK_DIFFERENCE);
+        let latest = self.clock.unix_millis().saturating_add(MAX_CLOCK_LEAD_MILLIS);
         if sessions.iter().any(|session| session.bound_at > latest) {
             return false;
         }

@@ -155,9 +155,9 @@ impl ClusteredNode<'_> {
         let discarded = self.state.due_presence.add_push(node, account.jid.clone(), push);
         if !discarded.is_empty() {
             let discarded = discarded.len();
-            tracing::warn!(%node, discarded, "roster and blocklist pushes for a node that does not handle them are lost");
+            tracing::warn!(%node, discarded, "discarded the oldest roster and blocklist pushes for a node that is too slow");
         }
-        // Their clients request the list again.
+        // Reported to the node, so that it answers the next roster requests of their clients in full.
         discarded.into_iter().for_each(|account| self.change_is_due(node, account, PUSHES_MISSED));
         loop {
             match self.send_push(node) {
@@ -167,13 +167,13 @@ impl ClusteredNode<'_> {
         }
     }
 
-    /// Sends the first push that waits. False if there is none, or if one is being sent: who sends it sends the others, too.
+    /// Sends the first push that waits. False if there is none, or if another thread is sending, which sends this one, too.
     fn send_push(&self, to: NodeId) -> Result<bool, RefusalReason> {
         let Some((number, push)) = self.state.due_presence.begin_push(to) else { return Ok(false) };
         let sent = self.cluster.deliver(to, push).map(|_| true).map_err(|refused| refused.reason);
         self.state.due_presence.end_push(to, number, sent == Err(RefusalReason::QueueFull));
         if let Err(reason) = sent {
-            tracing::debug!(node = %to, %reason, "a push is delayed or lost");
+            tracing::debug!(node = %to, %reason, "a push waits for room, or was discarded");
         }
         sent
     }
@@ -219,7 +219,7 @@ impl ClusteredNode<'_> {
                         return node.state.due_presence.forget_node(to);
                     }
                     Err(reason @ (RefusalReason::TooLarge | RefusalReason::Undefined)) => {
-                        tracing::debug!(node = %to, %reason, "presence cannot be sent");
+                        tracing::debug!(node = %to, %reason, "an item that was due cannot be sent");
                     }
                 }
                 yield_now().await;
@@ -315,7 +315,7 @@ impl ClusteredNode<'_> {
         let before = version();
         self.account_views().refresh_account(self, account).await?;
         if version() > before {
-            self.note_missed_pushes(account);
+            self.mark_roster_outdated(account);
         }
         Ok(())
     }
@@ -468,7 +468,7 @@ impl ClusteredNode<'_> {
         self.deliver_stored(account);
         if account.with(|state| state.peers().iter().any(|peer| missed_from.contains(&peer.node))) {
             self.withdraw_other_resources(account);
-            self.note_missed_pushes(account);
+            self.mark_roster_outdated(account);
         }
         let contacts: Vec<Contact> = account.with(|state| {
             let of = |contact: &&Contact| contact.subscription.contains(Subscription::TO);

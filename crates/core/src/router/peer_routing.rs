@@ -393,7 +393,7 @@ impl Node {
         }
     }
 
-    /// Reports to the other nodes that a session has a connection again, and receives what was stored meanwhile. Must be called after a
+    /// Reports the resumption of a session to the other nodes, and delivers what was stored while it was detached. Must be called after a
     /// session was resumed here.
     pub fn session_resumed(self: &Arc<Self>, session: &Arc<Session>) {
         if let Some(peers) = self.peers() {

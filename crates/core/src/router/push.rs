@@ -58,7 +58,7 @@ impl Node {
         to: ToRewrite,
         work: &mut RoutingWork,
     ) {
-        let missed = session.flags.has(flags::MISSED_ROSTER_PUSH);
+        let missed = session.flags.has(flags::MAY_LACK_ROSTER_PUSH);
         let incomplete = if missed { with_incomplete_version(&stanza) } else { None };
         self.push(session, incomplete.unwrap_or(stanza), to, work);
     }

@@ -38,9 +38,9 @@ pub const BATCHES_PRESENCE: u64 = 1 << 11;
 pub const EVENT_RUNNING: u64 = 1 << 12;
 /// The last items of nodes in which the client is interested were sent since the resource became available (XEP-0163).
 pub const LAST_ITEMS_SENT: u64 = 1 << 13;
-/// The client may have missed a roster push of another node: the versions in later ones name no roster, so that it receives the whole
-/// roster when it requests it with one of them (RFC 6121, section 2.6).
-pub const MISSED_ROSTER_PUSH: u64 = 1 << 14;
+/// The client may have missed a roster push of another node. Its next roster request here is answered in full, which clears the flag. Until
+/// then pushes carry a version that matches no roster, so that other nodes answer in full, too (RFC 6121, section 2.6).
+pub const MAY_LACK_ROSTER_PUSH: u64 = 1 << 14;
 /// Of an account: one of its sessions has [`CARBONS`].
 pub const ACCOUNT_CARBONS: u64 = 1 << 32;
 /// Of an account: its blocklist is not empty.

@@ -160,7 +160,7 @@ fn a_session_keeps_its_presence_and_interests() {
     nodes.settle();
     juliet.recv();
     // It may miss pushes that are on their way to the old node.
-    let flags = juliet.session.flags.get() | flags::MISSED_ROSTER_PUSH;
+    let flags = juliet.session.flags.get() | flags::MAY_LACK_ROSTER_PUSH;
     let before = (flags, juliet.session.priority());
     juliet.leave(true);
     let again = resume(&nodes, 1, &juliet);

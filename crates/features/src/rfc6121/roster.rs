@@ -135,8 +135,8 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
         session.flags.set(flags::ROSTER_VERSIONS);
     }
     // Before the roster is read: what is missed later is not in it.
-    let missed = session.flags.has(flags::MISSED_ROSTER_PUSH);
-    session.flags.clear(flags::MISSED_ROSTER_PUSH);
+    let missed = session.flags.has(flags::MAY_LACK_ROSTER_PUSH);
+    session.flags.clear(flags::MAY_LACK_ROSTER_PUSH);
     let known = known.filter(|_| !missed);
     let account = &session.account;
     if session.flags.has(flags::EPHEMERAL) {
@@ -151,7 +151,7 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
             Ok(roster) => Ok(roster_answer(&roster, known.as_deref())),
             Err(error) => {
                 if missed {
-                    session.flags.set(flags::MISSED_ROSTER_PUSH);
+                    session.flags.set(flags::MAY_LACK_ROSTER_PUSH);
                 }
                 Err(store_error(error))
             }

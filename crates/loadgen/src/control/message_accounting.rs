@@ -83,8 +83,19 @@ pub(crate) fn missing(
     missing
 }
 
-/// Maximum number of lost messages that a report names.
-const MAX_NAMED: usize = 20;
+/// Maximum number of lost messages that a report lists.
+const MAX_EXAMPLES: usize = 20;
+
+/// A lost message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LostMessage {
+    /// Worker of the sender.
+    pub(crate) sender: u16,
+    /// Worker of the recipient.
+    pub(crate) recipient: u16,
+    /// Its number between the two.
+    pub(crate) number: u32,
+}
 
 /// Messages that a run with failures has lost, by whether the server had acknowledged them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,8 +104,8 @@ pub(crate) struct LostMessages {
     pub(crate) acknowledged: u64,
     /// Never acknowledged, and neither delivered nor returned.
     pub(crate) unacknowledged: u64,
-    /// The first [`MAX_NAMED`] acknowledged ones: the sender's worker, the recipient's, and the number between them.
-    pub(crate) named: Vec<(u16, u16, u32)>,
+    /// The first [`MAX_EXAMPLES`] acknowledged ones.
+    pub(crate) examples: Vec<LostMessage>,
 }
 
 /// Computes it from the last reports, by worker; a worker without one is excluded with its messages.
@@ -125,9 +136,9 @@ pub(crate) fn lost(finals: &[Option<FinalReport>]) -> LostMessages {
                 .iter()
                 .flat_map(|(from, to)| *from..sent.min(*to))
                 .filter(|number| !refused.contains(number) && !unacknowledged.contains(number))
-                .map(|number| (sender, recipient, number));
-            let room = MAX_NAMED - lost.named.len();
-            lost.named.extend(acknowledged.take(room));
+                .map(|number| LostMessage { sender, recipient, number });
+            let room = MAX_EXAMPLES - lost.examples.len();
+            lost.examples.extend(acknowledged.take(room));
         }
     }
     lost
@@ -158,14 +169,15 @@ mod tests {
         // Of the first worker's to itself: 2, 4 and 8 acknowledged, 3 not. Of its to the second: 3 acknowledged, 4 not.
         // Of the second's to the first: 0.
         let reports = [Some(first.clone()), Some(second)];
-        let own = vec![(0, 0, 2), (0, 0, 4), (0, 0, 8)];
-        let named = own.iter().copied().chain([(1, 0, 3), (0, 1, 3)]).collect::<Vec<_>>();
+        let message = |(sender, recipient, number)| LostMessage { sender, recipient, number };
+        let own: Vec<_> = [(0, 0, 2), (0, 0, 4), (0, 0, 8)].map(message).into();
+        let examples: Vec<_> = own.iter().copied().chain([(1, 0, 3), (0, 1, 3)].map(message)).collect();
         let found = lost(&reports);
         assert_eq!((found.acknowledged, found.unacknowledged), (5, 2));
-        assert_eq!(BTreeSet::from_iter(found.named), BTreeSet::from_iter(named));
+        assert_eq!(BTreeSet::from_iter(found.examples), BTreeSet::from_iter(examples));
         assert_eq!(
             lost(&[Some(first), None]),
-            LostMessages { acknowledged: 3, unacknowledged: 1, named: own }
+            LostMessages { acknowledged: 3, unacknowledged: 1, examples: own }
         );
         assert_eq!(lost(&[]), LostMessages::default());
     }

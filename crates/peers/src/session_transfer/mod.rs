@@ -294,8 +294,8 @@ impl ClusteredNode<'_> {
         self.forward_to_moved(FORWARDED_PRESENCE, envelope, |_| Some(envelope.bytes.to_vec()));
     }
 
-    /// A probe for an account of which a session has moved a moment ago. Its sender may have learnt of that session here, and not yet
-    /// of the other node, which took it to be known there.
+    /// A probe for an account of which a session has moved a moment ago. The probing node may know the session here and not
+    /// yet its new node, which assumes that its presence was fetched already.
     pub(super) fn forward_probe(&self, node: NodeId, envelope: &Envelope) {
         self.forward_to_moved(FORWARDED_PROBE, envelope, |_| {
             let mut octets = Vec::new();

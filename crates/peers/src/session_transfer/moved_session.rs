@@ -211,7 +211,7 @@ impl MovedSession {
         session.flags.set(self.flags);
         if session.flags.has(flags::INTERESTED) {
             // Pushes on their way to the old node stay there.
-            session.flags.set(flags::MISSED_ROSTER_PUSH);
+            session.flags.set(flags::MAY_LACK_ROSTER_PUSH);
         }
         session.with(|state| {
             if let Some((presence, priority)) = &self.presence {

@@ -1,8 +1,8 @@
-//! Recipients to whom stored messages must be delivered again because the store failed; without this their messages would wait
+//! Recipients whose delivery of stored messages must be retried because the store failed; without this their messages would wait
 //! for their next presence.
 //!
-//! Attempts are bounded, and those who have waited longest come first: a database that does not keep up must not get the
-//! requests of all recipients at once.
+//! A sweep retries a bounded number of recipients, because a database that does not keep up must not get the requests of all at once. All
+//! recipients of a round are tried before one is tried again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -14,10 +14,10 @@ use throng_core::node_extensions::Swept;
 
 use super::OfflineDelivery;
 
-/// Seconds between attempts.
+/// Seconds between two sweeps that retry.
 const INTERVAL_SECONDS: u32 = 5;
-/// Maximum number of recipients at a time.
-const MAX_RETRIES: usize = 256;
+/// Maximum number of recipients in one sweep.
+const RECIPIENTS_PER_SWEEP: usize = 256;
 
 /// The recipients of a node. One that goes offline stays until the next attempt, which finds nothing to do.
 #[derive(Default)]
@@ -25,9 +25,9 @@ pub(super) struct FailedDeliveries(LeafMutex<FailedRecipients>);
 
 #[derive(Default)]
 struct FailedRecipients {
-    /// Those of the present turn.
+    /// Those of the present round that have not been tried.
     due: Vec<(Jid, Weak<OfflineDelivery>)>,
-    /// Those that failed since that turn began.
+    /// Those that failed since that round began.
     next: Vec<(Jid, Weak<OfflineDelivery>)>,
     /// The addresses in `next`.
     addresses: HashSet<Jid>,
@@ -39,7 +39,7 @@ impl FailedRecipients {
             self.due = std::mem::take(&mut self.next);
             self.addresses = HashSet::new();
         }
-        self.due.split_off(self.due.len().saturating_sub(MAX_RETRIES))
+        self.due.split_off(self.due.len().saturating_sub(RECIPIENTS_PER_SWEEP))
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_takes_a_part_and_nobody_is_passed_over() {
+    fn a_sweep_takes_a_part_and_no_recipient_is_skipped() {
         let failed = FailedDeliveries::default();
         let delivery = Arc::new(OfflineDelivery::new());
         let jid = |n: usize| Jid::parse(&format!("u{n}@localhost")).unwrap();
@@ -82,7 +82,7 @@ mod tests {
         for expected in [256, 256, 88] {
             let taken = failed.0.lock().take();
             assert_eq!(taken.len(), expected);
-            // All fail again, and have their turn after the others. Twice is once.
+            // All fail again, and are in the next round, once.
             for (owner, _) in &taken {
                 failed.add(&delivery, owner.clone());
                 failed.add(&delivery, owner.clone());

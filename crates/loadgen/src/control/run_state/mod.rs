@@ -478,11 +478,11 @@ impl RunState {
         self.merger.count(Counter::AcknowledgedLost, lost.acknowledged, second);
         self.merger.count(Counter::UnacknowledgedLost, lost.unacknowledged, second);
         self.merger.count(Counter::UsersAway, away, second);
-        if !lost.named.is_empty() {
+        if !lost.examples.is_empty() {
             let ids: Vec<String> = lost
-                .named
+                .examples
                 .iter()
-                .map(|(from, to, number)| format!("*-{from:x}-{number:x}-* to {to}"))
+                .map(|lost| format!("*-{:x}-{:x}-* to {}", lost.sender, lost.number, lost.recipient))
                 .collect();
             self.warnings.push(format!(
                 "Ids of acknowledged messages that were lost, with the worker of the recipient: {}",

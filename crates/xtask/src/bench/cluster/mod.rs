@@ -115,7 +115,7 @@ pub(crate) fn run(args: &ClusterBenchArgs, report: &mut BenchReport) -> Result<(
     if args.chaos {
         ensure!(most > 1, "--chaos needs two nodes: give --nodes");
         let cluster = BenchCluster::start(&servers, most)?;
-        let (summary, account) = load.account(&servers, &cluster)?;
+        let (summary, account) = load.account_for_messages(&servers, &cluster)?;
         let stored = servers.stored_messages()?;
         print_result(&summary);
         let total = |name: &str| account["totals"]["counters"][name]["total"].as_f64().unwrap_or(0.0);

@@ -69,7 +69,8 @@ impl BenchServers {
         Ok(servers)
     }
 
-    /// Messages that are stored for recipients who are offline. They are written to the folder, which `--keep` keeps.
+    /// Number of rows of the offline store, backups of messages that sessions hold included. They are written to `stored.txt`, which `--keep`
+    /// keeps.
     pub(super) fn stored_messages(&self) -> Result<f64> {
         let mut psql = Command::new("psql");
         psql.args(["--quiet", "--no-psqlrc", "--tuples-only", "--no-align", "--command"])

@@ -163,7 +163,11 @@ impl ClusterLoad {
     }
 
     /// Kills each node in turn under load, starts it again, and returns the account of all messages as text and as a report.
-    pub(super) fn account(&self, servers: &BenchServers, cluster: &BenchCluster) -> Result<(String, Value)> {
+    pub(super) fn account_for_messages(
+        &self,
+        servers: &BenchServers,
+        cluster: &BenchCluster,
+    ) -> Result<(String, Value)> {
         ensure!(self.chaos, "only with --chaos");
         let first = self.ramp_seconds() + SETTLE_SECONDS + self.seconds;
         let turn = DOWN_SECONDS + AFTER_RESTART_SECONDS;
