@@ -21,6 +21,8 @@ pub(super) struct InFlightBatch {
     pub(super) fetched_through: u64,
     /// Number of the last message that was removed from the store.
     pub(super) removed_through: u64,
+    /// Second of the node's clock before which they are not removed, because the store failed.
+    pub(super) retry_at: u32,
     /// Numbers of backups among the fetched messages, in order: they were neither queued nor may they be removed.
     pub(super) skipped: Vec<u64>,
 }
@@ -60,6 +62,7 @@ pub(super) async fn enqueue_page(
             enqueued_through: 0,
             fetched_through: 0,
             removed_through: 0,
+            retry_at: 0,
             skipped: Vec::new(),
         }
     });

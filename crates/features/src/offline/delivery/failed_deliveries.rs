@@ -1,10 +1,9 @@
-//! Recipients whose delivery of stored messages must be retried because the store failed; without this their messages would wait
-//! for their next presence.
+//! Recipients for whom the store failed while stored messages were delivered; without a retry their messages would wait for their next
+//! presence.
 //!
-//! A sweep retries a bounded number of recipients, because a database that does not keep up must not get the requests of all at once. All
-//! recipients of a round are tried before one is tried again.
+//! A sweep retries a bounded number of recipients, because a database that does not keep up must not get the requests of all at once.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 
 use base::lock::LeafMutex;
@@ -14,55 +13,72 @@ use throng_core::node_extensions::Swept;
 
 use super::OfflineDelivery;
 
-/// Seconds between two sweeps that retry.
-const INTERVAL_SECONDS: u32 = 5;
-/// Maximum number of recipients in one sweep.
+/// Seconds from a failure to the retry.
+pub(super) const RETRY_SECONDS: u32 = 5;
+/// Maximum number of recipients in one sweep, which is each second.
 const RECIPIENTS_PER_SWEEP: usize = 256;
 
-/// The recipients of a node. One that goes offline stays until the next attempt, which finds nothing to do.
+/// The recipients of a node, each once. One that goes offline stays until its retry, which finds nothing to do.
 #[derive(Default)]
 pub(super) struct FailedDeliveries(LeafMutex<FailedRecipients>);
 
 #[derive(Default)]
 struct FailedRecipients {
-    /// Those of the present round that have not been tried.
-    due: Vec<(Jid, Weak<OfflineDelivery>)>,
-    /// Those that failed since that round began.
-    next: Vec<(Jid, Weak<OfflineDelivery>)>,
-    /// The addresses in `next`.
+    /// In the order of their failures.
+    queue: VecDeque<FailedRecipient>,
     addresses: HashSet<Jid>,
 }
 
+struct FailedRecipient {
+    /// Second of the node's clock at which it is due.
+    due: u32,
+    owner: Jid,
+    delivery: Weak<OfflineDelivery>,
+}
+
 impl FailedRecipients {
-    fn take(&mut self) -> Vec<(Jid, Weak<OfflineDelivery>)> {
-        if self.due.is_empty() {
-            self.due = std::mem::take(&mut self.next);
-            self.addresses = HashSet::new();
+    fn add(&mut self, due: u32, delivery: &Arc<OfflineDelivery>, owner: &Jid) {
+        if self.addresses.insert(owner.clone()) {
+            self.queue.push_back(FailedRecipient {
+                due,
+                owner: owner.clone(),
+                delivery: Arc::downgrade(delivery),
+            });
         }
-        self.due.split_off(self.due.len().saturating_sub(RECIPIENTS_PER_SWEEP))
+    }
+
+    /// Removes and returns those that are due, at most [`RECIPIENTS_PER_SWEEP`].
+    fn take(&mut self, now: u32) -> Vec<FailedRecipient> {
+        let taken: Vec<FailedRecipient> =
+            std::iter::from_fn(|| self.queue.pop_front_if(|first| first.due <= now))
+                .take(RECIPIENTS_PER_SWEEP)
+                .collect();
+        for recipient in &taken {
+            self.addresses.remove(&recipient.owner);
+        }
+        if self.queue.is_empty() {
+            *self = FailedRecipients::default();
+        }
+        taken
     }
 }
 
 impl FailedDeliveries {
-    pub(super) fn add(&self, delivery: &Arc<OfflineDelivery>, owner: Jid) {
-        let mut failed = self.0.lock();
-        if failed.addresses.insert(owner.clone()) {
-            failed.next.push((owner, Arc::downgrade(delivery)));
-        }
+    /// The store failed for this recipient.
+    pub(super) fn add(node: &Arc<Node>, delivery: &Arc<OfflineDelivery>, owner: &Jid) {
+        let failed = node.extensions.get_or_default_swept::<FailedDeliveries>();
+        let due = node.seconds().saturating_add(RETRY_SECONDS);
+        failed.0.lock().add(due, delivery, owner);
     }
 }
 
 impl Swept for FailedDeliveries {
     fn sweep(&self, node: &Arc<Node>, now: u32) {
-        if !now.is_multiple_of(INTERVAL_SECONDS) {
-            return;
-        }
-        let recipients = self.0.lock().take();
-        for (owner, delivery) in recipients {
-            if let (Some(delivery), Some(account)) =
-                (delivery.upgrade(), node.routing_table.find(owner.as_ref()))
-            {
-                delivery.available(node, &account);
+        let recipients = self.0.lock().take(now);
+        for FailedRecipient { owner, delivery, .. } in recipients {
+            let account = node.routing_table.find(owner.as_ref());
+            if let (Some(delivery), Some(account)) = (delivery.upgrade(), account) {
+                delivery.retry(node, &account);
             }
         }
     }
@@ -73,24 +89,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sweep_takes_a_part_and_no_recipient_is_skipped() {
-        let failed = FailedDeliveries::default();
+    fn a_sweep_takes_a_part_in_the_order_of_failures_and_each_recipient_once() {
+        let mut failed = FailedRecipients::default();
         let delivery = Arc::new(OfflineDelivery::new());
-        let jid = |n: usize| Jid::parse(&format!("u{n}@localhost")).unwrap();
-        (0..600).for_each(|n| failed.add(&delivery, jid(n)));
-        let mut seen = HashSet::new();
-        for expected in [256, 256, 88] {
-            let taken = failed.0.lock().take();
-            assert_eq!(taken.len(), expected);
-            // All fail again, and are in the next round, once.
-            for (owner, _) in &taken {
-                failed.add(&delivery, owner.clone());
-                failed.add(&delivery, owner.clone());
-            }
-            seen.extend(taken.into_iter().map(|(owner, _)| owner));
+        let owner = |n: usize| Jid::parse(&format!("u{n}@localhost")).unwrap();
+        for n in 0..600 {
+            failed.add(5, &delivery, &owner(n));
+            failed.add(6, &delivery, &owner(n));
         }
-        assert_eq!(seen.len(), 600);
-        let sizes: Vec<usize> = (0..4).map(|_| failed.0.lock().take().len()).collect();
+        assert!(failed.take(4).is_empty());
+        let mut seen = Vec::new();
+        for expected in [256, 256, 88] {
+            let taken = failed.take(5);
+            assert_eq!(taken.len(), expected);
+            // All fail again, and come after the others.
+            taken.iter().for_each(|failing| failed.add(10, &delivery, &failing.owner));
+            seen.extend(taken.into_iter().map(|failing| failing.owner));
+        }
+        assert_eq!(seen, (0..600).map(owner).collect::<Vec<_>>());
+        let sizes: Vec<usize> = (0..4).map(|_| failed.take(10).len()).collect();
         assert_eq!(sizes, [256, 256, 88, 0]);
     }
 }

@@ -20,7 +20,8 @@
 //! Backups of messages that sessions hold (`backups`) are pending with the others, in order, but are never delivered from
 //! here, and newer messages need not follow them.
 //!
-//! A delivery that ends with an error of the store is repeated (`failed_deliveries`).
+//! What fails because of the store is retried (`failed_deliveries`): the removal of delivered messages, which are not delivered
+//! again while their session lasts, and the delivery of others. Newer messages do not wait for that and come first.
 //!
 //! Not guaranteed: if messages are stored while a session still holds older ones that are only in its queue (it was
 //! full, or the resource stopped accepting messages), and that session is lost, the stored ones come first.
@@ -50,7 +51,7 @@ use throng_core::message_backup::BeginBackups;
 use throng_core::receipt::receipt_pair;
 use throng_core::{Account, Node, Receipt, ReceiptIssuer, Session, SharedStanza};
 
-use self::failed_deliveries::FailedDeliveries;
+use self::failed_deliveries::{FailedDeliveries, RETRY_SECONDS};
 use super::backups::{MessageBackups, ranges_without};
 use super::in_flight::{
     InFlightBatch, PageOutcome, accepts_messages, enqueue_page, has_queue_space, preferred_resource,
@@ -327,6 +328,15 @@ impl OfflineDelivery {
         });
     }
 
+    /// Retries what failed for a recipient.
+    fn retry(self: &Arc<Self>, node: &Arc<Node>, account: &Arc<Account>) {
+        self.available(node, account);
+        if self.recipients.lock().contains_key(&account.jid) {
+            // It may wait to remove delivered messages.
+            self.update(node, &account.jid, |queue, _, then| queue.wake_delivery(then));
+        }
+    }
+
     async fn delivery_task(self: Arc<Self>, node: Arc<Node>, owner: Jid) {
         let guard = RecipientGuard { delivery: &self, node: &node, owner: &owner, storing: false };
         let mut in_flight = None;
@@ -335,6 +345,7 @@ impl OfflineDelivery {
             if let Err(error) = self.remove_delivered(&node, &owner, &mut in_flight).await {
                 tracing::warn!(%error, "cannot remove delivered messages from offline storage");
                 failed = true;
+                FailedDeliveries::add(&node, &self, &owner);
             }
             let tracking = in_flight.is_some();
             let fetch = self.update(&node, &owner, |queue, account, then| {
@@ -353,6 +364,7 @@ impl OfflineDelivery {
                 failed = round.is_err();
                 if let Err(error) = round {
                     tracing::warn!(%error, "cannot deliver offline messages");
+                    FailedDeliveries::add(&node, &self, &owner);
                 }
                 self.update(&node, &owner, |queue, account, then| {
                     queue.on(QueueEvent::RoundEnds, then);
@@ -362,19 +374,16 @@ impl OfflineDelivery {
                     }
                 });
             } else if let Some(in_flight) = &in_flight {
-                self.wait_for_work(&owner, in_flight).await;
+                self.wait_for_work(&node, &owner, in_flight).await;
             } else {
                 break;
             }
-        }
-        if failed {
-            node.extensions.get_or_default_swept::<FailedDeliveries>().add(&self, owner.clone());
         }
         std::mem::forget(guard);
     }
 
     /// Removes from the store the messages that the session's connection has taken. If the session ends, the rest is
-    /// delivered again.
+    /// delivered again, and so is what the store could not remove.
     async fn remove_delivered(
         &self,
         node: &Arc<Node>,
@@ -384,14 +393,17 @@ impl OfflineDelivery {
         while let Some(delivery) = in_flight {
             let progress = delivery.session.outbox.delivery_progress(None);
             let safe = delivery.removable_through(progress.delivered_through);
-            if safe > delivery.removed_through {
+            if safe > delivery.removed_through && (progress.closed || node.seconds() >= delivery.retry_at) {
                 let first = delivery.removed_through + 1;
                 for (first, last) in ranges_without(first, safe, &delivery.skipped) {
                     match node.stores.offline.remove_range(delivery.owner, first, last).await {
                         Ok(count) => node.metrics.offline_delivered.inc_by(u64::from(count)),
-                        Err(error) => {
-                            // They will be delivered again.
+                        Err(error) if progress.closed => {
                             self.abandon_batch(node, owner, in_flight);
+                            return Err(error);
+                        }
+                        Err(error) => {
+                            delivery.retry_at = node.seconds().saturating_add(RETRY_SECONDS);
                             return Err(error);
                         }
                     };
@@ -420,12 +432,12 @@ impl OfflineDelivery {
     }
 
     /// Waits until messages can be removed, must be delivered again, or the store must be read.
-    async fn wait_for_work(&self, owner: &Jid, in_flight: &InFlightBatch) {
+    async fn wait_for_work(&self, node: &Node, owner: &Jid, in_flight: &InFlightBatch) {
         std::future::poll_fn(|cx| {
             let progress = in_flight.session.outbox.delivery_progress(Some(cx));
-            if progress.closed
-                || in_flight.removable_through(progress.delivered_through) > in_flight.removed_through
-            {
+            let removable =
+                in_flight.removable_through(progress.delivered_through) > in_flight.removed_through;
+            if progress.closed || removable && node.seconds() >= in_flight.retry_at {
                 return Poll::Ready(());
             }
             let mut queues = self.recipients.lock();
