@@ -28,6 +28,9 @@ const SILENCE_US: u64 = 30_000_000;
 const TIMEOUT_US: u64 = 30_000_000;
 /// A drain lasts this many times its configured time at most, if messages keep arriving.
 const MAX_DRAINS: u64 = 24;
+/// In a run with failures nothing may arrive for this many times the configured time until it ends: a server whose database did not
+/// respond tries again after some seconds.
+const FAILOVER_DRAINS: u64 = 4;
 /// Seconds that a worker's count may be ahead of the controller's.
 const AHEAD: u64 = 5;
 
@@ -44,6 +47,13 @@ pub(crate) struct RunSchedule {
     pub(crate) clocks: Vec<u16>,
     /// The run accounts for acknowledgements.
     pub(crate) failover: bool,
+}
+
+impl RunSchedule {
+    /// Time without an arrival after which a drain ends.
+    fn quiet_us(&self) -> u64 {
+        if self.failover { FAILOVER_DRAINS * self.drain_us } else { self.drain_us }
+    }
 }
 
 /// Phase of a worker.
@@ -274,9 +284,9 @@ impl RunState {
         let of = |counter: Counter| snapshot.counters.get(counter as usize).copied().unwrap_or(0);
         self.workers[usize::from(worker)].room_copies = of(Counter::RoomCopies) + of(Counter::NodeEvents);
         if let RunPhase::Draining { until, latest } = &mut self.stage
-            && of(Counter::MessagesDelivered) > 0
+            && of(Counter::MessagesDelivered) + of(Counter::MessagesDuplicate) > 0
         {
-            *until = (now + self.schedule.drain_us).min(*latest);
+            *until = (now + self.schedule.quiet_us()).min(*latest);
         }
         self.merger.add(worker, snapshot);
         if !changes.is_empty() && !matches!(self.stage, RunPhase::Closing(_)) {
@@ -395,8 +405,8 @@ impl RunState {
         if matches!(self.stage, RunPhase::Running | RunPhase::Stopping(_))
             && self.all(|w| matches!(w.at, WorkerPhase::Draining(_) | WorkerPhase::Finished))
         {
-            let drain = self.schedule.drain_us;
-            self.stage = RunPhase::Draining { until: now + drain, latest: now + MAX_DRAINS * drain };
+            let until = now + self.schedule.quiet_us();
+            self.stage = RunPhase::Draining { until, latest: now + MAX_DRAINS * self.schedule.drain_us };
         }
         if let RunPhase::Stopping(until) = self.stage
             && now >= until
@@ -429,7 +439,7 @@ impl RunState {
 
     /// Whether every worker has reported a whole second of draining, by which time all messages had arrived. How many
     /// occupants a room message will reach is unknown, so none may have reached any in that second. In a run with failures messages
-    /// arrive twice, which hides as many that have not arrived: it ends when nothing arrives for the drain's time.
+    /// arrive twice, which hides as many that have not arrived: it ends when nothing arrives for [`FAILOVER_DRAINS`] times the drain's time.
     fn no_messages_in_flight(&self) -> bool {
         if self.schedule.failover {
             return false;

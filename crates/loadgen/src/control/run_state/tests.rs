@@ -148,7 +148,16 @@ fn a_run_with_failures_drains_although_nothing_seems_to_be_in_flight() {
     run_state.report(0, snapshot(2, 1, -3), at(3));
     run_state.tick(at(5));
     assert!(run_state.take_commands().is_empty());
-    run_state.tick(at(6));
+    // A copy that arrives twice shows that the server still delivers.
+    let mut twice = snapshot(20, 0, -3);
+    if let WorkerReport::Snapshot(snapshot) = &mut twice {
+        snapshot.counters.resize(Counter::MessagesDuplicate as usize + 1, 0);
+        snapshot.counters[Counter::MessagesDuplicate as usize] = 1;
+    }
+    run_state.report(0, twice, at(20));
+    run_state.tick(at(39));
+    assert!(run_state.take_commands().is_empty());
+    run_state.tick(at(40));
     assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Close)]);
 }
 
