@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use feature_api::feature::FeatureBuilder;
+use jid::Jid;
+use store::RoomAffiliation;
+use throng_commands::paging::{AFTER, MAX_ITEMS, MAX_PAGE, NEXT};
 use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
     CommandOutput, OutputValue, RegisterCommands, TokenScope,
@@ -10,7 +13,7 @@ use throng_commands::{
 
 use crate::commands::{ROOM, no_room, room_address};
 use crate::privileges::Affiliation;
-use crate::room::{AffiliationOutcome, ListedAffiliation};
+use crate::room::AffiliationOutcome;
 use crate::room_input::RoomInput;
 use crate::service::RoomService;
 
@@ -33,10 +36,10 @@ pub(crate) static LIST_AFFILIATIONS: Command = Command {
     name: "get-room-affiliations",
     node: "get-room-affiliations",
     title: "Get Affiliations of a Room",
-    doc: "Lists owners, administrators, members and banned users of a room.",
+    doc: "Lists owners, administrators, members and banned users of a room, page by page.",
     changes: false,
-    input: &[ROOM],
-    output: &[AFFILIATION_ROWS],
+    input: &[ROOM, MAX_ITEMS, AFTER],
+    output: &[AFFILIATION_ROWS, NEXT],
     ..Command::EMPTY
 };
 
@@ -82,19 +85,33 @@ pub(crate) fn build(builder: &mut FeatureBuilder<'_>, service: &Arc<RoomService>
 
 async fn list(rooms: Arc<RoomService>, call: CommandCall) -> Result<CommandOutput, CommandError> {
     let room = room_address(&call)?;
-    let found = rooms.call(&call.node, room.clone(), |reply| RoomInput::ListAffiliations { reply }).await;
-    let found = found.flatten().ok_or_else(|| no_room(&room))?;
-    let row = |it: ListedAffiliation| {
-        let text = |text: Option<Box<str>>| OutputValue::Text(text.map_or_else(String::new, String::from));
+    let limit = match call.input.count(&MAX_ITEMS) {
+        0 => MAX_PAGE,
+        limit => limit.min(MAX_PAGE),
+    };
+    let after = call.input.text(&AFTER).filter(|after| !after.is_empty());
+    let after = after.map(Jid::parse).transpose().map_err(|_| {
+        CommandError::new(CommandErrorKind::NotAcceptable, "\"after\" is not the address of a user")
+    })?;
+    let input = |reply| RoomInput::ListAffiliations { after, limit, reply };
+    let found = rooms.call(&call.node, room.clone(), input).await;
+    let found = found.flatten().ok_or_else(|| no_room(&room))?.map_err(CommandError::from)?;
+    let next = found.last().filter(|_| found.len() == limit as usize).map(|last| last.user.to_string());
+    let row = |it: RoomAffiliation| {
+        let affiliation = Affiliation::from_number(it.affiliation).unwrap_or(Affiliation::None);
         vec![
             OutputValue::Text(it.user.to_string()),
-            OutputValue::Text(it.affiliation.as_str().to_owned()),
-            text(it.nick),
-            text(it.reason),
+            OutputValue::Text(affiliation.as_str().to_owned()),
+            OutputValue::Text(it.nick.into()),
+            OutputValue::Text(it.reason.into()),
         ]
     };
     let rows = found.into_iter().map(row).collect();
-    Ok(CommandOutput::done().with(&AFFILIATION_ROWS, OutputValue::Rows(rows)))
+    let output = CommandOutput::done().with(&AFFILIATION_ROWS, OutputValue::Rows(rows));
+    Ok(match next {
+        Some(next) => output.with(&NEXT, OutputValue::Text(next)),
+        None => output,
+    })
 }
 
 async fn set(rooms: Arc<RoomService>, call: CommandCall) -> Result<CommandOutput, CommandError> {

@@ -11,6 +11,7 @@ use stanza::{ErrorType, StanzaCondition, StanzaError};
 use store::WriteFence;
 use throng_core::{Effects, Node};
 
+use crate::account_removals::AccountsRemoved;
 use crate::room::{Room, RoomCtx, empty_copy};
 use crate::room_input::{MessageReceipts, RoomInput};
 use crate::room_placement::{CopySender, is_here, may_exist};
@@ -34,6 +35,7 @@ impl RoomInput {
             | RoomInput::Restore => true,
             RoomInput::SessionsLost(_)
             | RoomInput::HistoryStored(_)
+            | RoomInput::AccountsRemoved(_)
             | RoomInput::HomeChanged
             | RoomInput::HandOver { .. }
             | RoomInput::ShutDown { .. }
@@ -77,7 +79,10 @@ impl RoomTask {
         let is_loaded = self.room.is_some() || self.is_stored || !input.needs_room();
         let moves = matches!(
             input,
-            RoomInput::HandOver { .. } | RoomInput::ShutDown { .. } | RoomInput::BackupChanged
+            RoomInput::HandOver { .. }
+                | RoomInput::ShutDown { .. }
+                | RoomInput::BackupChanged
+                | RoomInput::AccountsRemoved(AccountsRemoved::Unknown)
         );
         is_loaded && !moves && (self.lease == *lease || self.room.is_none() && !input.needs_room())
     }
@@ -122,7 +127,7 @@ impl RoomTask {
         };
         let mut loaded = Ok(());
         if self.room.is_none() && !self.is_stored && input.needs_room() {
-            loaded = self.load(&node, &input).await;
+            loaded = self.load_current(&node, &input).await;
             if let Some(room) = &mut self.room {
                 room.set_pending_invitations(
                     self.shared.invitations.take(&self.jid, node.clock.unix_millis()),
@@ -135,6 +140,9 @@ impl RoomTask {
                 self.forget();
                 return self.pass_on(&node, input, to).await;
             }
+        }
+        if let RoomInput::AccountsRemoved(AccountsRemoved::Unknown) = &input {
+            self.reread_affiliations(&node).await;
         }
         if let Some(rest) = self.handle_loaded(node, input, loaded) {
             rest.await;
@@ -205,6 +213,7 @@ impl RoomTask {
             }
         }
         self.forget();
+        self.shared.announce_rooms(node);
         reply.send(());
     }
 

@@ -7,6 +7,7 @@
 //!
 //! Every occupant must see the same order, so nothing of a room is sent from outside its task.
 
+mod account_removals;
 mod affiliation_commands;
 mod channel_search;
 mod commands;
@@ -14,6 +15,7 @@ mod home_node;
 mod invitation_registry;
 mod options;
 mod privileges;
+mod remote_rooms;
 mod room;
 mod room_directory;
 mod room_dispatch;
@@ -31,10 +33,12 @@ use feature_api::disco::DiscoIdentity;
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use feature_api::service::ServiceSpec;
 use throng_core::feature_notice::NoticeCtx;
+use throng_core::hooks::Phase;
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::service::ServiceCtx;
 use xml::Ns;
 
+use self::account_removals::RoomsOfHost;
 use self::options::ServiceOptions;
 use self::service::RoomService;
 
@@ -178,6 +182,12 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     });
     let shared = service.shared.clone();
     builder.notice(room_placement::NOTICE, move |ctx: &NoticeCtx<'_>| shared.handle_notice(ctx));
+    let shared = service.shared.clone();
+    builder.notice(remote_rooms::NOTICE, move |ctx: &NoticeCtx<'_>| shared.handle_room_notice(ctx));
+    let shared = service.shared.clone();
+    builder.notice(account_removals::NOTICE, move |ctx: &NoticeCtx<'_>| shared.handle_removal_notice(ctx));
+    builder.provide(RoomsOfHost(service.shared.clone()));
+    builder.removed(Phase::Archive, account_removals::account_removed);
     commands::build(builder, &service);
     let (of_messages, of_presence, of_iq) = (service.clone(), service.clone(), service);
     builder.service_message(move |ctx: &mut ServiceCtx<'_>| of_messages.handle_stanza(ctx));

@@ -5,6 +5,11 @@ use std::borrow::Cow;
 use feature_api::feature::{FeatureOptions, OptionKind, OptionSpec, OptionValue};
 use feature_api::service::ServiceSpec;
 
+/// Bytes of the history of each room of a user whose rooms take too much memory.
+const HISTORY_WHEN_FULL: usize = 10_000;
+/// A vCard without content can replace another one then.
+const AVATAR_WHEN_FULL: usize = 100;
+
 /// Who may create rooms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CreationAccess {
@@ -19,7 +24,11 @@ pub(crate) struct ServiceOptions {
     pub(crate) creation: CreationAccess,
     pub(crate) rooms: usize,
     pub(crate) rooms_per_user: usize,
+    /// Memory of the rooms in use that one user has created.
+    pub(crate) memory_per_user: usize,
     pub(crate) limits: RoomLimits,
+    /// The same for rooms of a user whose rooms take more memory.
+    pub(crate) limits_when_full: RoomLimits,
     pub(crate) room_defaults: RoomDefaults,
 }
 
@@ -78,6 +87,14 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         1_000_000,
         500,
         "Rooms that one user can have created, persistent ones and those in use each; administrators are exempt.",
+    ),
+    number(
+        "memory_per_user",
+        100_000,
+        1_000_000_000_000,
+        64_000_000,
+        "Bytes of history, lists and vCards of the rooms in use that one user has created. Above it they have a short history, and \
+         nothing is added to their lists; rooms of administrators are exempt.",
     ),
     number("occupants", 2, 1_000_000, 10_000, "Sessions in one room."),
     number(
@@ -159,23 +176,31 @@ impl ServiceOptions {
         };
         let of = |key: &str| usize::try_from(options.int(key)).unwrap_or(usize::MAX);
         let small = |key: &str| u32::try_from(options.int(key)).unwrap_or(u32::MAX);
+        let limits = RoomLimits {
+            occupants: of("occupants"),
+            presence_occupants: of("presence_occupants"),
+            history_messages: of("history_messages"),
+            stored_history_messages: of("stored_history_messages"),
+            history_bytes: of("history_bytes"),
+            nick_bytes: of("nick_bytes"),
+            subject_bytes: of("subject_bytes"),
+            affiliations: of("affiliations"),
+            presence_bytes: of("presence_bytes"),
+            avatar_bytes: of("avatar_bytes"),
+            invitations_per_hour: of("invitations_per_hour"),
+        };
+        let limits_when_full = RoomLimits {
+            history_bytes: limits.history_bytes.min(HISTORY_WHEN_FULL),
+            avatar_bytes: limits.avatar_bytes.min(AVATAR_WHEN_FULL),
+            ..limits
+        };
         Ok(ServiceOptions {
             creation,
             rooms: of("rooms"),
             rooms_per_user: of("rooms_per_user"),
-            limits: RoomLimits {
-                occupants: of("occupants"),
-                presence_occupants: of("presence_occupants"),
-                history_messages: of("history_messages"),
-                stored_history_messages: of("stored_history_messages"),
-                history_bytes: of("history_bytes"),
-                nick_bytes: of("nick_bytes"),
-                subject_bytes: of("subject_bytes"),
-                affiliations: of("affiliations"),
-                presence_bytes: of("presence_bytes"),
-                avatar_bytes: of("avatar_bytes"),
-                invitations_per_hour: of("invitations_per_hour"),
-            },
+            memory_per_user: of("memory_per_user"),
+            limits,
+            limits_when_full,
             room_defaults: RoomDefaults {
                 persistent: options.bool("default_persistent"),
                 public: options.bool("default_public"),

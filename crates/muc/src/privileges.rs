@@ -70,6 +70,22 @@ impl Affiliation {
         }
     }
 
+    /// The number by which the store knows it; see [`store::rooms::NO_AFFILIATION`].
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Affiliation::Outcast => 0,
+            Affiliation::None => store::rooms::NO_AFFILIATION,
+            Affiliation::Member => 2,
+            Affiliation::Admin => 3,
+            Affiliation::Owner => 4,
+        }
+    }
+
+    /// The affiliation with this number.
+    pub(crate) fn from_number(number: u8) -> Option<Affiliation> {
+        Affiliation::ALL.into_iter().find(|affiliation| affiliation.number() == number)
+    }
+
     /// Parses the attribute.
     pub(crate) fn from_name(text: &str) -> Option<Affiliation> {
         Affiliation::ALL.into_iter().find(|affiliation| affiliation.as_str() == text)
@@ -107,6 +123,7 @@ mod tests {
             assert_eq!(affiliation.default_role(true), moderated);
             assert_eq!(affiliation.default_role(false), unmoderated);
             assert_eq!(Affiliation::from_name(affiliation.as_str()), Some(affiliation));
+            assert_eq!(Affiliation::from_number(affiliation.number()), Some(affiliation));
         }
         assert!(RoomRole::ALL.into_iter().all(|role| RoomRole::from_name(role.as_str()) == Some(role)));
     }

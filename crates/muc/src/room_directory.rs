@@ -22,6 +22,8 @@ pub(crate) struct RoomSummary {
     /// Everybody may enter it.
     pub(crate) is_open: bool,
     pub(crate) is_non_anonymous: bool,
+    /// Memory that it counts; see [`Room::memory_bytes`].
+    pub(crate) bytes: usize,
 }
 
 impl RoomSummary {
@@ -31,25 +33,65 @@ impl RoomSummary {
     }
 }
 
+/// The rooms in memory that one user has created.
+#[derive(Default)]
+struct CreatedRooms {
+    number: usize,
+    /// Memory of all of them.
+    bytes: usize,
+}
+
 #[derive(Default)]
 struct DirectoryState {
     rooms: BTreeMap<Jid, RoomSummary>,
-    rooms_by_creator: HashMap<Jid, usize>,
+    creators: HashMap<Jid, CreatedRooms>,
     /// Those that are listed: the lock is that of every room, so nobody looks for them among all.
     listed: BTreeSet<Jid>,
+    /// Rooms that other nodes must be told of, since their list has changed.
+    unannounced: BTreeSet<Jid>,
 }
 
 impl DirectoryState {
     fn put(&mut self, room: &Jid, summary: RoomSummary) {
-        let creator = summary.creator.clone();
+        let name = |summary: &RoomSummary| summary.is_listed().then(|| summary.name.clone());
+        if name(&summary) != self.rooms.get(room).and_then(name) {
+            self.unannounced.insert(room.clone());
+        }
         match summary.is_listed() {
             true => self.listed.insert(room.clone()),
             false => self.listed.remove(room),
         };
-        let before = self.rooms.insert(room.clone(), summary);
-        if before.is_none() {
-            *self.rooms_by_creator.entry(creator).or_default() += 1;
+        let created = self.creators.entry(summary.creator.clone()).or_default();
+        created.number += 1;
+        created.bytes += summary.bytes;
+        if let Some(before) = self.rooms.insert(room.clone(), summary) {
+            self.uncount(&before);
         }
+    }
+
+    /// A user has created one room less.
+    fn uncount(&mut self, summary: &RoomSummary) {
+        if let Some(created) = self.creators.get_mut(&summary.creator) {
+            created.number -= 1;
+            created.bytes -= summary.bytes;
+            if created.number == 0 {
+                self.creators.remove(&summary.creator);
+            }
+        }
+    }
+
+    /// The memory of a room has changed.
+    fn set_bytes(&mut self, room: &Jid, bytes: usize) {
+        let Some(summary) = self.rooms.get_mut(room) else { return };
+        let before = std::mem::replace(&mut summary.bytes, bytes);
+        if let Some(created) = self.creators.get_mut(&summary.creator) {
+            created.bytes = created.bytes - before + bytes;
+        }
+    }
+
+    /// Memory of all rooms of a user.
+    fn bytes_of(&self, creator: &Jid) -> usize {
+        self.creators.get(creator).map_or(0, |created| created.bytes)
     }
 }
 
@@ -60,8 +102,9 @@ pub(crate) struct RoomDirectory(LeafMutex<DirectoryState>);
 /// Why a room cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoomLimit {
-    OfService,
-    OfUser,
+    Rooms,
+    RoomsOfUser,
+    MemoryOfUser,
 }
 
 impl RoomDirectory {
@@ -75,13 +118,17 @@ impl RoomDirectory {
         creator: &Jid,
         rooms: usize,
         rooms_per_user: usize,
+        memory_per_user: usize,
     ) -> Result<(), RoomLimit> {
         let mut state = self.0.lock();
         if state.rooms.len() >= rooms {
-            return Err(RoomLimit::OfService);
+            return Err(RoomLimit::Rooms);
         }
-        if state.rooms_by_creator.get(creator).is_some_and(|count| *count >= rooms_per_user) {
-            return Err(RoomLimit::OfUser);
+        if state.creators.get(creator).is_some_and(|created| created.number >= rooms_per_user) {
+            return Err(RoomLimit::RoomsOfUser);
+        }
+        if state.bytes_of(creator) > memory_per_user {
+            return Err(RoomLimit::MemoryOfUser);
         }
         let summary = RoomSummary {
             name: String::new(),
@@ -93,13 +140,14 @@ impl RoomDirectory {
             language: Box::default(),
             is_open: false,
             is_non_anonymous: false,
+            bytes: 0,
         };
         state.put(room, summary);
         Ok(())
     }
 
-    /// Adds or replaces a room.
-    pub(crate) fn put(&self, room: &Room) {
+    /// Adds or replaces a room; whether all rooms of its creator take more than `memory_per_user`.
+    pub(crate) fn put(&self, room: &Room, memory_per_user: usize) -> bool {
         let mut state = self.0.lock();
         let is_same = state.rooms.get(room.jid()).is_some_and(|summary| {
             summary.occupants == room.occupant_count()
@@ -111,19 +159,18 @@ impl RoomDirectory {
         if !is_same {
             state.put(room.jid(), room.summary());
         }
+        state.set_bytes(room.jid(), room.memory_bytes());
+        state.bytes_of(room.creator()) > memory_per_user
     }
 
     /// Removes a room.
     pub(crate) fn remove(&self, room: &Jid) {
         let mut state = self.0.lock();
         let Some(summary) = state.rooms.remove(room) else { return };
-        state.listed.remove(room);
-        if let Some(count) = state.rooms_by_creator.get_mut(&summary.creator) {
-            *count -= 1;
-            if *count == 0 {
-                state.rooms_by_creator.remove(&summary.creator);
-            }
+        if state.listed.remove(room) {
+            state.unannounced.insert(room.clone());
         }
+        state.uncount(&summary);
     }
 
     /// Listed rooms of a service after an address, in order.
@@ -138,6 +185,28 @@ impl RoomDirectory {
         let later = state.listed.range::<str, _>((from, Bound::Unbounded));
         let of_service = later.filter(|room| room.domain() == service).take(limit);
         of_service.filter_map(|room| Some((room.clone(), state.rooms.get(room)?.clone()))).collect()
+    }
+
+    /// All listed rooms after an address, in order, with their names.
+    pub(crate) fn listed_names(&self, after: Option<JidRef<'_>>, limit: usize) -> Vec<(Jid, String)> {
+        let state = self.0.lock();
+        let from = after.as_ref().map_or(Bound::Unbounded, |after| Bound::Excluded(after.as_str()));
+        let later = state.listed.range::<str, _>((from, Bound::Unbounded)).take(limit);
+        later.filter_map(|room| Some((room.clone(), state.rooms.get(room)?.name.clone()))).collect()
+    }
+
+    /// Rooms whose place in the list has changed since this was called last, with the names of those that are listed.
+    pub(crate) fn take_unannounced(&self) -> Option<Vec<(Jid, Option<String>)>> {
+        let mut state = self.0.lock();
+        if state.unannounced.is_empty() {
+            return None;
+        }
+        let changed = std::mem::take(&mut state.unannounced);
+        let name = |room: &Jid| {
+            let listed = state.rooms.get(room).filter(|summary| summary.is_listed());
+            listed.map(|summary| summary.name.clone())
+        };
+        Some(changed.into_iter().map(|room| (name(&room), room)).map(|(name, room)| (room, name)).collect())
     }
 
     /// A room that is in memory.
@@ -191,12 +260,12 @@ mod tests {
         let jid = |text: &str| Jid::parse(text).unwrap();
         let directory = RoomDirectory::default();
         let (crone, hag) = (jid("crone1@shakespeare.lit"), jid("hag66@shakespeare.lit"));
-        let add = |room: &str, user: &Jid| directory.add_created(&jid(room), user, 3, 2);
+        let add = |room: &str, user: &Jid| directory.add_created(&jid(room), user, 3, 2, 9);
         assert_eq!(add("a@chat.shakespeare.lit", &crone), Ok(()));
         assert_eq!(add("b@chat.shakespeare.lit", &crone), Ok(()));
-        assert_eq!(add("c@chat.shakespeare.lit", &crone), Err(RoomLimit::OfUser));
+        assert_eq!(add("c@chat.shakespeare.lit", &crone), Err(RoomLimit::RoomsOfUser));
         assert_eq!(add("c@chat.shakespeare.lit", &hag), Ok(()));
-        assert_eq!(add("d@chat.shakespeare.lit", &hag), Err(RoomLimit::OfService));
+        assert_eq!(add("d@chat.shakespeare.lit", &hag), Err(RoomLimit::Rooms));
         directory.remove(&jid("b@chat.shakespeare.lit"));
         assert_eq!(add("d@chat.shakespeare.lit", &crone), Ok(()));
         let page =

@@ -3,14 +3,19 @@
 use std::sync::Arc;
 
 use jid::Jid;
+use queues::answer_channel::AnswerSender;
 use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
+use store::rooms::{AffiliationPage, AffiliationPosition};
+use store::{RoomAffiliation, StoreError};
 use throng_core::iq::IqAnswer;
+use throng_core::server_error::store_error;
 use throng_core::{Node, SharedStanza};
 use xml::Ns;
 
+use crate::account_removals::AccountsRemoved;
 use crate::room::{
-    AffiliationOutcome, CreationOutcome, DestructionOutcome, Room, RoomCtx, RoomRequest, not_in_room,
-    send_error,
+    AffiliationOutcome, CreationOutcome, DestructionOutcome, Room, RoomAnswer, RoomCtx, RoomRequest,
+    StoredList, not_in_room, send_error,
 };
 use crate::room_directory::RoomLimit;
 use crate::room_input::{MessageReceipts, RoomInput, RoomReply};
@@ -48,7 +53,14 @@ impl RoomTask {
                 stored.map_or(RoomReply::None, RoomReply::Handled)
             }
             RoomInput::Request { bytes, is_set, from, reply } => {
-                RoomReply::Iq(reply, self.answer(ctx, &bytes, is_set, &from))
+                match self.answer(ctx, &bytes, is_set, &from) {
+                    Ok(RoomAnswer::Result(result)) => RoomReply::Iq(reply, Ok(result)),
+                    Ok(RoomAnswer::List(list)) => {
+                        self.read_list(node, list, reply);
+                        RoomReply::None
+                    }
+                    Err(error) => RoomReply::Iq(reply, Err(error)),
+                }
             }
             RoomInput::SessionsLost(sessions) => {
                 if let Some(room) = &mut self.room {
@@ -83,6 +95,19 @@ impl RoomTask {
                 self.remove_gone_sessions(ctx, node);
                 RoomReply::None
             }
+            RoomInput::AccountsRemoved(AccountsRemoved::Users(users)) => {
+                if let Some(room) = &mut self.room {
+                    room.accounts_removed(ctx, &users);
+                }
+                RoomReply::None
+            }
+            // The affiliations were read before.
+            RoomInput::AccountsRemoved(AccountsRemoved::Unknown) => {
+                if let Some((room, affiliations)) = self.room.as_mut().zip(self.reread.take()) {
+                    room.replace_affiliations(ctx, *affiliations);
+                }
+                RoomReply::None
+            }
             RoomInput::HistoryStored(result) => {
                 self.storing = None;
                 if let Err(error) = result {
@@ -94,8 +119,17 @@ impl RoomTask {
                 reply.send(self.room.as_ref().map(Room::occupant_list));
                 RoomReply::None
             }
-            RoomInput::ListAffiliations { reply } => {
-                reply.send(self.room.as_ref().map(Room::affiliation_list));
+            RoomInput::ListAffiliations { after, limit, reply } => {
+                let size = usize::try_from(limit).unwrap_or(usize::MAX);
+                match self.room.as_ref().map(|room| room.affiliation_page(after.as_ref(), size)) {
+                    None => reply.send(None),
+                    Some(Some(page)) => reply.send(Some(Ok(page))),
+                    Some(None) => {
+                        let position = after.map_or(AffiliationPosition::First, AffiliationPosition::After);
+                        let page = AffiliationPage { affiliation: None, position, limit };
+                        self.read_affiliations(node, page, move |found| reply.send(Some(found)));
+                    }
+                }
                 RoomReply::None
             }
             RoomInput::SetAffiliation { user, affiliation, reply } => {
@@ -158,16 +192,40 @@ impl RoomTask {
         if self.created_by_sender >= per_user as u64 {
             return Err(not_allowed("you have reached your maximum number of rooms"));
         }
-        match self.shared.directory.add_created(&self.jid, &creator, options.rooms, per_user) {
+        let memory = if node.is_admin(from.as_ref()) { usize::MAX } else { options.memory_per_user };
+        match self.shared.directory.add_created(&self.jid, &creator, options.rooms, per_user, memory) {
             Ok(()) => Ok(Room::create(self.jid.clone(), options, creator)),
-            Err(RoomLimit::OfService) => {
-                Err(not_allowed("the service has reached its maximum number of rooms"))
-            }
-            Err(RoomLimit::OfUser) => Err(not_allowed("you have reached your maximum number of rooms")),
+            Err(RoomLimit::Rooms) => Err(not_allowed("the service has reached its maximum number of rooms")),
+            Err(RoomLimit::MemoryOfUser) => Err(not_allowed("your rooms take too much memory")),
+            Err(RoomLimit::RoomsOfUser) => Err(not_allowed("you have reached your maximum number of rooms")),
         }
     }
 
-    fn answer(&mut self, ctx: &mut RoomCtx<'_>, bytes: &[u8], is_set: bool, from: &Jid) -> IqAnswer {
+    /// Reads affiliations in the background. They are stored before the next input is handled.
+    fn read_affiliations(
+        &self,
+        node: &Arc<Node>,
+        page: AffiliationPage,
+        done: impl FnOnce(Result<Vec<RoomAffiliation>, StoreError>) + Send + 'static,
+    ) {
+        let (reader, room) = (node.clone(), self.jid.clone());
+        let read = async move { done(reader.stores.rooms.affiliations(room.as_ref(), page).await) };
+        node.spawner.spawn("room list", Box::pin(read));
+    }
+
+    fn read_list(&self, node: &Arc<Node>, list: StoredList, reply: AnswerSender<IqAnswer>) {
+        self.read_affiliations(node, list.page(), move |found| {
+            reply.send(found.map(|page| list.answer(&page)).map_err(store_error));
+        });
+    }
+
+    fn answer(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        bytes: &[u8],
+        is_set: bool,
+        from: &Jid,
+    ) -> Result<RoomAnswer, StanzaError> {
         let not_found = || StanzaError::new(StanzaCondition::ItemNotFound).by(self.jid.as_str());
         let room = self.room.as_mut().ok_or_else(not_found)?;
         let tree = throng_core::shared_stanza::tree(bytes).map_err(|_| StanzaCondition::BadRequest)?;

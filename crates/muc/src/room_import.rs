@@ -9,7 +9,7 @@ use std::sync::Arc;
 use feature_api::feature::FeatureOptions;
 use jid::Jid;
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
-use store::RoomRecord;
+use store::RoomUpdate;
 
 use crate::options::{OPTIONS, ServiceOptions};
 use crate::room::Room;
@@ -38,7 +38,7 @@ impl ImportedRoom<'_> {
     ///
     /// # Errors
     /// One sentence, if the configuration is not valid.
-    pub fn record(&self) -> Result<RoomRecord, String> {
+    pub fn update(&self) -> Result<RoomUpdate, String> {
         let options = ServiceOptions::read(&FeatureOptions::defaults(OPTIONS));
         let options = options.map_err(|(key, problem)| format!("{key} {problem}"))?;
         let mut form = DataForm::new(FormKind::Submit);

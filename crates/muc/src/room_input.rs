@@ -5,16 +5,15 @@ use std::sync::Arc;
 use cluster::NodeId;
 use jid::Jid;
 use queues::answer_channel::AnswerSender;
-use store::StoreError;
+use store::{RoomAffiliation, StoreError};
 use throng_core::iq::IqAnswer;
 use throng_core::receipt::ReceiptIssuer;
 use throng_core::server_error::store_error;
 use throng_core::{Node, SharedStanza};
 
+use crate::account_removals::AccountsRemoved;
 use crate::privileges::Affiliation;
-use crate::room::{
-    AffiliationOutcome, CreationOutcome, DestroyNotice, DestructionOutcome, ListedAffiliation,
-};
+use crate::room::{AffiliationOutcome, CreationOutcome, DestroyNotice, DestructionOutcome};
 
 /// An input of a room.
 pub(crate) struct RoomMessage {
@@ -64,12 +63,18 @@ pub(crate) enum RoomInput {
     BackupChanged,
     /// Sessions may be gone with their node.
     MemberLeft,
+    /// Accounts were removed.
+    AccountsRemoved(AccountsRemoved),
     /// Messages of the history were stored, or not.
     HistoryStored(Result<(), StoreError>),
     /// An administrator lists the occupants.
     ListOccupants { reply: AnswerSender<Option<Vec<(String, Jid)>>> },
-    /// An administrator lists the affiliations.
-    ListAffiliations { reply: AnswerSender<Option<Vec<ListedAffiliation>>> },
+    /// An administrator lists a page of affiliations.
+    ListAffiliations {
+        after: Option<Jid>,
+        limit: u32,
+        reply: AnswerSender<Option<Result<Vec<RoomAffiliation>, StoreError>>>,
+    },
     /// An administrator sets an affiliation.
     SetAffiliation { user: Jid, affiliation: Affiliation, reply: AnswerSender<AffiliationOutcome> },
 }

@@ -219,6 +219,7 @@ impl RoomShared {
     pub(crate) fn join_slices(self: &Arc<Self>, node: &Arc<Node>) {
         if self.is_first_use() {
             add_slice_service(node, Arc::new(RoomSlices(Arc::downgrade(self))));
+            self.ask_for_rooms(node);
         }
     }
 
@@ -327,6 +328,7 @@ impl SliceService for RoomSlices {
 
     fn member_left(&self, node: &Arc<Node>) {
         let Some(rooms) = self.0.upgrade() else { return };
+        rooms.forget_rooms_of_others(node);
         rooms.send_to_all(node, rooms.directory.rooms(), || RoomInput::MemberLeft);
     }
 }

@@ -13,9 +13,11 @@ use throng_core::Node;
 use throng_core::server_secret::ServerSecret;
 use throng_core::session::flags;
 
+use crate::account_removals::AccountRemovals;
 use crate::channel_search::ChannelIndex;
 use crate::invitation_registry::InvitationRegistry;
 use crate::options::{CreationAccess, ServiceOptions};
+use crate::remote_rooms::RemoteRooms;
 use crate::room_directory::RoomDirectory;
 use crate::room_placement::RoomCopies;
 use crate::room_task::RoomTask;
@@ -32,6 +34,8 @@ pub(crate) struct RoomShared {
     pub(crate) copies: RoomCopies,
     pub(crate) invitations: InvitationRegistry,
     pub(crate) channels: ChannelIndex,
+    pub(crate) removals: AccountRemovals,
+    pub(crate) remote_rooms: RemoteRooms,
     occupant_key: OnceLock<hmac::Key>,
     pub(crate) tasks: OnceLock<Weak<RoomTasks>>,
     is_used: AtomicBool,
@@ -46,6 +50,8 @@ impl RoomShared {
             copies: RoomCopies::default(),
             invitations: InvitationRegistry::default(),
             channels: ChannelIndex::default(),
+            removals: AccountRemovals::default(),
+            remote_rooms: RemoteRooms::default(),
             occupant_key: OnceLock::new(),
             tasks: OnceLock::new(),
             is_used: AtomicBool::new(false),

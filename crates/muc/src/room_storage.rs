@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
+use jid::JidRef;
 use queues::answer_channel::answer_channel;
-use store::{RoomRecord, StoreError, StoreErrorKind};
+use store::rooms::{AffiliationPage, AffiliationPosition, LOADED_AFFILIATIONS};
+use store::{RoomAffiliation, RoomUpdate, StoreError, StoreErrorKind, StoredRoom};
 use throng_core::Node;
 use throng_core::receipt::ReceiptIssuer;
 use throng_core::server_error::store_error;
 
-use crate::room::{Room, RoomState};
+use crate::room::{Affiliations, LoadedRoom, Room, RoomState};
 use crate::room_dispatch::enters;
 use crate::room_input::{RoomInput, RoomMessage};
 use crate::room_task::RoomTask;
 
 /// Write that precedes an answer.
 pub(crate) enum RoomWrite {
-    Put(Box<RoomRecord>),
+    Put(Box<RoomUpdate>),
     Remove,
 }
 
@@ -25,15 +27,23 @@ impl RoomTask {
         let options = self.shared.options();
         let rooms = &node.stores.rooms;
         let messages = u32::try_from(options.limits.history_messages).unwrap_or(u32::MAX);
-        let stored = rooms.load(self.jid.as_ref(), messages).await?;
+        let stored = match rooms.load(self.jid.as_ref(), messages).await? {
+            Some(stored) => Some(load_affiliations(node, self.jid.as_ref(), stored).await?),
+            None => None,
+        };
         let is_stored = stored.is_some();
         let stored = match self.shared.copies.take(&self.jid) {
             Some(copy) => {
-                self.room = copy.room(self.jid.clone(), options.clone(), stored.clone());
+                let needs_store = copy.needs_store();
+                let (of_copy, stored) = if needs_store { (stored, None) } else { (None, stored) };
+                self.room = copy.room(self.jid.clone(), options.clone(), of_copy);
                 if self.room.is_some() {
                     self.is_stored = is_stored;
                     self.restored = Some(Box::new(copy));
                     return Ok(());
+                }
+                if needs_store && is_stored {
+                    return Err(corrupt());
                 }
                 stored
             }
@@ -41,7 +51,6 @@ impl RoomTask {
         };
         match stored {
             Some(stored) => {
-                let corrupt = || StoreError::new(StoreErrorKind::Corrupt, "a stored room cannot be read");
                 self.room = Some(Room::restore(self.jid.clone(), options, stored).ok_or_else(corrupt)?);
                 // After that: a stored room without a room here is removed.
                 self.is_stored = true;
@@ -59,11 +68,50 @@ impl RoomTask {
         Ok(())
     }
 
+    /// Reads the room, without affiliations of accounts that are removed meanwhile.
+    pub(crate) async fn load_current(&mut self, node: &Node, input: &RoomInput) -> Result<(), StoreError> {
+        let mut removals = self.shared.removals.number();
+        self.load(node, input).await?;
+        if let Some(room) = &self.room {
+            // From here on it is told of removals.
+            self.shared.directory.put(room, usize::MAX);
+        }
+        while self.room.is_some() && removals != self.shared.removals.number() {
+            removals = self.shared.removals.number();
+            self.reread_affiliations(node).await;
+            if let Some((room, affiliations)) = self.room.as_mut().zip(self.reread.take()) {
+                room.put_affiliations_of_store(*affiliations);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the affiliations of a stored room again.
+    pub(crate) async fn reread_affiliations(&mut self, node: &Node) {
+        if !self.is_stored || self.room.is_none() {
+            return;
+        }
+        let first = AffiliationPage {
+            affiliation: None,
+            position: AffiliationPosition::First,
+            limit: LOADED_AFFILIATIONS,
+        };
+        let page = node.stores.rooms.affiliations(self.jid.as_ref(), first).await;
+        let read = match page {
+            Ok(page) => read_affiliations(node, self.jid.as_ref(), page).await,
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok(affiliations) => self.reread = Some(Box::new(affiliations)),
+            Err(error) => {
+                tracing::error!(room = %self.jid, %error, "the affiliations of a room were not read again");
+            }
+        }
+    }
+
     /// Forgets a room that ended, and updates the list of rooms. Returns the write that precedes the answer.
-    pub(crate) fn after_input(&mut self) -> Option<RoomWrite> {
-        let ends = self.room.as_ref().is_some_and(|room| {
-            room.state() == RoomState::Destroyed || room.occupant_count() == 0 && !room.is_persistent()
-        });
+    pub(crate) fn after_input(&mut self, node: &Node) -> Option<RoomWrite> {
+        let ends = self.room.as_mut().is_some_and(|room| room.state() == RoomState::Ended);
         if ends {
             self.room = None;
             self.unsaved = Vec::new();
@@ -72,11 +120,16 @@ impl RoomTask {
             self.shared.directory.remove(&self.jid);
             return std::mem::take(&mut self.is_stored).then_some(RoomWrite::Remove);
         };
-        self.shared.directory.put(room);
+        let memory = match node.is_admin(room.creator().as_ref()) {
+            true => usize::MAX,
+            false => self.shared.options().memory_per_user,
+        };
+        room.set_full(self.shared.directory.put(room, memory));
         let unsaved = room.take_unsaved();
         if !room.is_persistent() {
-            // It is stored again, with its history, when it becomes persistent.
+            // It is stored again, with its lists and history, when it becomes persistent.
             room.mark_changed();
+            room.forget_unsaved_affiliations();
             return std::mem::take(&mut self.is_stored).then_some(RoomWrite::Remove);
         }
         let is_new = !std::mem::replace(&mut self.is_stored, true);
@@ -90,7 +143,10 @@ impl RoomTask {
                 self.unsaved.drain(..excess);
             }
         }
-        (room.take_changed() || is_new).then(|| RoomWrite::Put(Box::new(room.record())))
+        let affiliations = room.take_unsaved_affiliations(is_new);
+        let record = (room.take_changed() || is_new).then(|| room.record());
+        (record.is_some() || !affiliations.is_empty())
+            .then(|| RoomWrite::Put(Box::new(RoomUpdate { record, affiliations })))
     }
 
     /// Stores messages in the background, one batch after the other, so that their number decides its size.
@@ -123,20 +179,64 @@ impl RoomTask {
 
     pub(crate) async fn write(&mut self, node: &Node, write: RoomWrite) -> Result<(), StoreError> {
         let rooms = &node.stores.rooms;
-        let written = match write {
-            RoomWrite::Put(record) => rooms.put(self.jid.as_ref(), *record, self.fence()).await,
-            RoomWrite::Remove => rooms.remove(self.jid.as_ref(), self.fence()).await.map(drop),
+        let (written, users) = match write {
+            RoomWrite::Put(update) => {
+                let users = update.affiliations.iter().map(|one| one.user.clone()).collect();
+                (rooms.update(self.jid.as_ref(), *update, self.fence()).await, users)
+            }
+            RoomWrite::Remove => (rooms.remove(self.jid.as_ref(), self.fence()).await.map(drop), Vec::new()),
         };
-        if let Err(error) = &written {
-            tracing::error!(room = %self.jid, %error, "a room was not stored");
-            // It is tried again with the next input.
-            self.is_stored = true;
-            if let Some(room) = &mut self.room {
-                room.mark_changed();
+        match (&written, &mut self.room) {
+            (Ok(()), Some(room)) if room.is_persistent() => room.affiliations_are_stored(),
+            (Ok(()), _) => {}
+            (Err(error), room) => {
+                tracing::error!(room = %self.jid, %error, "a room was not stored");
+                // It is tried again with the next input.
+                self.is_stored = true;
+                if let Some(room) = room {
+                    room.mark_changed();
+                    room.affiliations_are_not_stored(users);
+                }
             }
         }
         written
     }
+}
+
+/// Reads the other affiliations of a stored room.
+async fn load_affiliations(
+    node: &Node,
+    room: JidRef<'_>,
+    stored: StoredRoom,
+) -> Result<LoadedRoom, StoreError> {
+    let StoredRoom { record, affiliations, history } = stored;
+    let affiliations = read_affiliations(node, room, affiliations).await?;
+    Ok(LoadedRoom { record, affiliations, history })
+}
+
+/// Reads the affiliations after a first page, page by page: a large room has most of them in the store only.
+async fn read_affiliations(
+    node: &Node,
+    room: JidRef<'_>,
+    mut page: Vec<RoomAffiliation>,
+) -> Result<Affiliations, StoreError> {
+    let mut affiliations = Affiliations::default();
+    loop {
+        let is_last = page.len() < LOADED_AFFILIATIONS as usize;
+        let last = page.last().map(|last| last.user.clone());
+        if !affiliations.add_stored(page) {
+            return Err(corrupt());
+        }
+        affiliations.mark_stored();
+        let Some(last) = last.filter(|_| !is_last) else { return Ok(affiliations) };
+        let position = AffiliationPosition::After(last);
+        let next = AffiliationPage { affiliation: None, position, limit: LOADED_AFFILIATIONS };
+        page = node.stores.rooms.affiliations(room, next).await?;
+    }
+}
+
+fn corrupt() -> StoreError {
+    StoreError::new(StoreErrorKind::Corrupt, "a stored room cannot be read")
 }
 
 /// Ends the wait of the senders of messages that were stored, or not.

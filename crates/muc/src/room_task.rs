@@ -16,7 +16,7 @@ use throng_core::receipt::ReceiptIssuer;
 use throng_core::server_error::store_error;
 use throng_core::{Effects, Node};
 
-use crate::room::{Room, RoomCopy, RoomCtx, UndeliveredReport};
+use crate::room::{Affiliations, Room, RoomCopy, RoomCtx, UndeliveredReport};
 use crate::room_input::{RoomInput, RoomMessage, RoomReply, send_reply};
 use crate::room_shared::RoomShared;
 use crate::room_storage::RoomWrite;
@@ -43,6 +43,8 @@ pub(crate) struct RoomTask {
     pub(crate) lease: Option<SliceLease>,
     /// The node that has a copy of the room.
     pub(crate) copied_to: Option<NodeId>,
+    /// Affiliations that were read again, until they replace those of the room.
+    pub(crate) reread: Option<Box<Affiliations>>,
     /// The copy from which the room was restored, until its occupants are taken over.
     pub(crate) restored: Option<Box<RoomCopy>>,
     batch: RoomBatch,
@@ -78,6 +80,7 @@ impl RoomTask {
             slice: None,
             lease: None,
             copied_to: None,
+            reread: None,
             restored: None,
             batch: RoomBatch::default(),
         }
@@ -139,7 +142,8 @@ impl RoomTask {
         }
         let mut effects = std::mem::take(&mut ctx.effects);
         let has_message = self.room.as_ref().is_some_and(Room::has_unsaved);
-        let write = self.after_input();
+        let write = self.after_input(&node);
+        self.shared.announce_rooms(&node);
         reply = match reply {
             RoomReply::Handled(receipt) if has_message && !self.unsaved.is_empty() => {
                 self.unsettled.push(receipt);

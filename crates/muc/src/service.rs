@@ -139,7 +139,9 @@ impl RoomService {
         };
         let page_size = paging.as_ref().map_or(MAX_PAGE, |paging| paging.page_size(MAX_PAGE));
         let directory = &self.shared.directory;
-        let temporary_count = directory.listed();
+        let remote = &self.shared.remote_rooms;
+        self.shared.join_slices(request.node);
+        let temporary_count = directory.listed() + remote.len();
         // A room that is not a temporary one is a position in the list of persistent ones. The id of a temporary one says that it is
         // one, since the room may be gone.
         let is_in_store = after.as_ref().is_some_and(|after| {
@@ -148,8 +150,14 @@ impl RoomService {
         let after = after.map(|after| after.bare().to_jid());
         let mut rooms: Vec<(Jid, String)> = Vec::new();
         if !is_in_store {
-            let page = directory.listed_page(&service, after.as_ref().map(Jid::as_ref), page_size as usize);
-            rooms.extend(page.into_iter().map(|(room, summary)| (room, summary.name)));
+            let (after, size) = (after.as_ref().map(Jid::as_ref), page_size as usize);
+            let page = directory.listed_page(&service, after, size);
+            let mut found = remote.page(&service, after, size);
+            found.extend(page.into_iter().map(|(room, summary)| (room, summary.name)));
+            found.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+            found.dedup_by(|(one, _), (other, _)| one == other);
+            found.truncate(size);
+            rooms = found;
         }
         let temporary = rooms.len();
         let stores = request.node.stores.clone();

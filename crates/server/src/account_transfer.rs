@@ -20,7 +20,7 @@ use feature_api::service::service_address;
 use features::{blocking, offline, private_storage, rfc6121, vcard};
 use muc::ImportedRoom;
 use sasl::{Credentials, Mechanism, ScramHash};
-use store::{AccountKvLimits, Quota, RoomRecord, Stores};
+use store::{AccountKvLimits, Quota, RoomUpdate, Stores};
 use store_sql::{DatabaseState, Encryption};
 use throng_core::NodeLimits;
 use throng_core::account_provider::{external_credentials, is_external};
@@ -46,7 +46,7 @@ const FORMATS: FeatureFormats = FeatureFormats {
     private_prefix: private_storage::KEY_PREFIX,
     private_key,
     vcard: indexed_vcard,
-    room: room_record,
+    room: room_update,
 };
 
 /// Version of the password of accounts that an import has created where a provider checks the passwords. Their first login
@@ -408,7 +408,7 @@ fn private_key(value: &[u8]) -> Result<String, String> {
 }
 
 /// A room as the service stores it; the error is a reason for people.
-fn room_record(room: &SourceRoom) -> Result<RoomRecord, String> {
+fn room_update(room: &SourceRoom) -> Result<RoomUpdate, String> {
     let affiliations = room.affiliations.iter();
     let imported = ImportedRoom {
         jid: &room.jid,
@@ -419,7 +419,7 @@ fn room_record(room: &SourceRoom) -> Result<RoomRecord, String> {
         subject_at: room.subject_at,
         vcard: room.vcard.as_deref(),
     };
-    imported.record()
+    imported.update()
 }
 
 /// A vCard with its searchable texts; `None` if it is empty, which is as none.

@@ -26,6 +26,10 @@ CREATE INDEX pubsub_node_service ON pubsub_node (service, node);
 
 CREATE INDEX pubsub_special_entity ON pubsub_special (entity, node);
 
+CREATE INDEX room_affiliation_entity ON room_affiliation (entity, room);
+
+CREATE INDEX room_affiliation_list ON room_affiliation (room, affiliation, entity);
+
 CREATE INDEX room_creator ON room (creator);
 
 CREATE INDEX room_listed ON room (service, public, room);
@@ -147,6 +151,15 @@ CREATE TABLE room (
     title   TEXT NOT NULL,
     state   BLOB NOT NULL
 ) STRICT;
+
+CREATE TABLE room_affiliation (
+    room        INTEGER NOT NULL,
+    entity      INTEGER NOT NULL,
+    affiliation INTEGER NOT NULL,
+    nick        BLOB NOT NULL,
+    reason      BLOB NOT NULL,
+    PRIMARY KEY (room, entity)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE room_message (
     room    INTEGER NOT NULL,

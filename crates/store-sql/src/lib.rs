@@ -32,6 +32,7 @@ mod options;
 #[cfg(test)]
 mod plan_tests;
 mod pool_keeper;
+mod room_affiliation_migration;
 mod roster_label;
 mod subscription_cleaner;
 mod tables;

@@ -1,7 +1,7 @@
 //! Schema migrations: numbered steps that only go forward.
 //!
 //! `migrations/<database>/NNNN_name.sql`, embedded in the program, each run once in its own transaction and recorded
-//! in the table `throng_schema`. A released file is never edited. sqlx's own migrator is not used: it requires the
+//! in the table `throng_schema`. What SQL cannot do is done after the file by a module of its own. A released file is never edited. sqlx's own migrator is not used: it requires the
 //! files or a macro at compile time, and brings checksums that forbid fixing a comment.
 //!
 //! # Pitfalls
@@ -12,6 +12,7 @@ use store::StoreError;
 
 use crate::dialect::DbConnection;
 use crate::error::setup;
+use crate::room_affiliation_migration;
 
 /// One migration: the number of the schema that it makes, its name and its text.
 pub(crate) struct Migration {
@@ -149,6 +150,9 @@ async fn apply(conn: &mut DbConnection, step: &Migration) -> Result<(), StoreErr
         return Ok(());
     }
     conn.execute_text(step.sql).await?;
+    if step.name == room_affiliation_migration::STEP {
+        room_affiliation_migration::run(conn).await?;
+    }
     let now = conn.context.clock.unix_millis();
     let note = conn.sql("INSERT INTO throng_schema (version, name, at) VALUES (?, ?, ?)");
     conn.execute(&note, &[version, Arg::Text(step.name), Arg::number(now)]).await.map(drop)

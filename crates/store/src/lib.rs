@@ -97,7 +97,9 @@ pub use pubsub::{
     EntitySubscription, ListedPubSubNode, PubSub, PubSubChange, PubSubItem, PubSubItemHead,
     PubSubNodeOfService, PubSubNodeRecord, SpecialSubscription, StoredPubSubNode,
 };
-pub use rooms::{ListedRoom, RoomHistoryEntry, RoomRecord, Rooms, StoredRoom, WriteFence};
+pub use rooms::{
+    ListedRoom, RoomAffiliation, RoomHistoryEntry, RoomRecord, RoomUpdate, Rooms, StoredRoom, WriteFence,
+};
 pub use roster::{
     BulkItem, BulkRoster, Roster, RosterEntry, RosterItem, RosterSize, RosterSnapshot, RosterUpdate,
     RosterUpdateFn, RosterUpdateOutcome, Subscription,

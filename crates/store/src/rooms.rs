@@ -1,6 +1,9 @@
-//! Persistent rooms (XEP-0045): the state of each as opaque bytes, what their list needs, and their discussion history.
+//! Persistent rooms (XEP-0045): the state of each as opaque bytes, what their list needs, affiliations, and discussion history.
 //!
 //! A room is read when it is used; nothing is read at the start.
+//!
+//! [`crate::Accounts::remove`] removes the affiliations of the account, except for bans, and rooms that the user has created have
+//! themselves as their creator then.
 //!
 //! # Pitfalls
 //!
@@ -37,8 +40,62 @@ pub struct RoomRecord {
     pub title: String,
     /// Whether it is listed.
     pub is_public: bool,
-    /// Configuration, affiliations and subject.
+    /// Configuration, subject, vCard and hats.
     pub state: Vec<u8>,
+}
+
+/// The number of an affiliation that is none: an entry with it is removed. Lower ones are bans, which outlive the account.
+pub const NO_AFFILIATION: u8 = 1;
+
+/// Affiliations of a room that [`Rooms::load`] reads.
+pub const LOADED_AFFILIATIONS: u32 = 1_000;
+
+/// Affiliation of a user, or of a domain, with a room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoomAffiliation {
+    /// Bare address.
+    pub user: Jid,
+    /// Its number.
+    pub affiliation: u8,
+    /// Reserved nickname; may be empty. At most 1 023 bytes.
+    pub nick: Box<str>,
+    /// Reason; may be empty. At most 4 096 bytes.
+    pub reason: Box<str>,
+}
+
+/// Changes of a room.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoomUpdate {
+    /// Inserts or replaces the room.
+    pub record: Option<RoomRecord>,
+    /// Affiliations that are put or, with [`NO_AFFILIATION`], removed. Others stay. Each user occurs once.
+    pub affiliations: Vec<RoomAffiliation>,
+}
+
+/// Where a page of affiliations begins or ends. Affiliations have the order of the numbers of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AffiliationPosition {
+    /// It is the first page.
+    First,
+    /// It begins after this user.
+    After(Jid),
+    /// It ends before this user.
+    Before(Jid),
+    /// It is the last page.
+    Last,
+    /// It begins after this number of affiliations.
+    Index(u32),
+}
+
+/// A page of affiliations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AffiliationPage {
+    /// Only those with this number.
+    pub affiliation: Option<u8>,
+    /// Where it is.
+    pub position: AffiliationPosition,
+    /// Most of them.
+    pub limit: u32,
 }
 
 /// A message of the history.
@@ -55,6 +112,8 @@ pub struct RoomHistoryEntry {
 pub struct StoredRoom {
     /// The room.
     pub record: RoomRecord,
+    /// The first [`LOADED_AFFILIATIONS`].
+    pub affiliations: Vec<RoomAffiliation>,
     /// Its history.
     pub history: Vec<RoomHistoryEntry>,
 }
@@ -74,14 +133,17 @@ storage_need! {
         /// The room with at most this number of its newest messages, if there is one.
         fn load(&self, room: JidRef<'_>, messages: u32) -> StoreFuture<'_, Option<StoredRoom>>;
 
-        /// Inserts or replaces a room. Its history stays.
-        fn put(&self, room: JidRef<'_>, record: RoomRecord, fence: Option<WriteFence>) -> StoreFuture<'_, ()>;
+        /// Applies all changes or none. The history stays. Without effect if there is no such room and no record.
+        fn update(&self, room: JidRef<'_>, update: RoomUpdate, fence: Option<WriteFence>) -> StoreFuture<'_, ()>;
+
+        /// A page of affiliations, in ascending order. Empty if there is no such room or position.
+        fn affiliations(&self, room: JidRef<'_>, page: AffiliationPage) -> StoreFuture<'_, Vec<RoomAffiliation>>;
 
         /// Adds messages, or replaces those with the same ids, then removes the oldest ones beyond the newest `keep`, which takes a
         /// time that grows with `keep`; with [`KEEP_ALL`] none. Without effect if there is no such room.
         fn append(&self, room: JidRef<'_>, messages: Vec<RoomHistoryEntry>, keep: u32, fence: Option<WriteFence>) -> StoreFuture<'_, ()>;
 
-        /// Removes a room with its history; returns whether there was one.
+        /// Removes a room with its history and affiliations; returns whether there was one.
         fn remove(&self, room: JidRef<'_>, fence: Option<WriteFence>) -> StoreFuture<'_, bool>;
 
         /// Public rooms of a service, in an order that does not change, after one of them. Empty if there is no such room.

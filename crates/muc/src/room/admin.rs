@@ -1,16 +1,15 @@
-//! Lists and changes of roles and affiliations: XEP-0045 1.35.5, sections 8 (moderators), 9 (administrators) and 10.3 to 10.8
-//! (owners).
+//! Changes of roles and affiliations: XEP-0045 1.35.5, sections 8 (moderators), 9 (administrators) and 10.3 to 10.8 (owners).
 //!
 //! A request is applied completely or not at all (sections 8.5, 9.2 and others).
 
 use std::collections::BTreeMap;
 
 use jid::{Jid, JidRef};
-use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
+use stanza::payload::rsm::RsmRequest;
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::SharedStanza;
 use throng_core::iq::IqAnswer;
-use xml::{Ns, TreeNode, Writer};
+use xml::{Ns, TreeNode};
 
 use super::presence::OccupantChange;
 use super::{Room, RoomCtx, RoomRequest};
@@ -20,12 +19,12 @@ use crate::privileges::{Affiliation, RoomRole};
 const MAX_ITEMS: usize = 100;
 /// Copies of the announcements of one request.
 const MAX_ANNOUNCEMENTS: usize = 200_000;
-/// Users on a page of a list.
-const MAX_PAGE: u32 = 1_000;
-/// Bytes of all affiliations with their reasons and nicknames: the state of a room is stored as a whole.
+/// Bytes of all affiliations with their reasons and nicknames in a temporary room, which has them in memory.
 const MAX_AFFILIATION_BYTES: usize = 1 << 20;
+/// Further bytes in a persistent room, for each affiliation that it may have.
+const BYTES_OF_AFFILIATION: usize = 64;
 /// Longest reason, in bytes.
-const MAX_REASON_BYTES: usize = 1024;
+pub(super) const MAX_REASON_BYTES: usize = 1024;
 
 /// An item of a request, resolved and checked.
 enum PrivilegeChange {
@@ -33,11 +32,11 @@ enum PrivilegeChange {
     Affiliation { user: Jid, affiliation: Affiliation, nick: Option<String>, reason: Option<String> },
 }
 
-/// The requester of a change.
-struct Actor {
+/// The requester of a change, or of a list.
+pub(super) struct Actor {
     user: Jid,
-    affiliation: Affiliation,
-    role: RoomRole,
+    pub(super) affiliation: Affiliation,
+    pub(super) role: RoomRole,
     nick: Option<String>,
     is_service_admin: bool,
 }
@@ -100,7 +99,7 @@ impl Room {
         Ok(Vec::new())
     }
 
-    fn actor(&self, ctx: &RoomCtx<'_>, from: &Jid) -> Actor {
+    pub(super) fn actor(&self, ctx: &RoomCtx<'_>, from: &Jid) -> Actor {
         let occupant = self.occupants.of_session(from);
         // A moderator may act from any session of the user (section 8: the bare address decides).
         let of_user =
@@ -112,92 +111,6 @@ impl Room {
             nick: occupant.map(|one| one.nick().to_owned()),
             is_service_admin: ctx.is_service_admin,
         }
-    }
-
-    /// Sections 8.5, 9.2, 9.5, 9.8, 10.5 and 10.8: a list.
-    fn list(&self, actor: &Actor, item: TreeNode<'_>, page: Option<&RsmRequest>) -> IqAnswer {
-        let (affiliation, role) = (item.attr("affiliation"), item.attr("role"));
-        let mut out = Vec::with_capacity(512);
-        let mut w = Writer::new(&mut out);
-        w.start_ns("query", Ns::MucAdmin);
-        match (affiliation.as_deref(), role.as_deref()) {
-            (Some(name), None) => {
-                let listed = Affiliation::from_name(name).filter(|one| *one != Affiliation::None);
-                let listed = listed.ok_or(StanzaCondition::BadRequest)?;
-                let may = match listed {
-                    Affiliation::Outcast => actor.affiliation.is_privileged(),
-                    Affiliation::Member => self.config.permits_member_list(actor.affiliation, actor.role),
-                    // In semi-anonymous rooms, only owners retrieve these lists.
-                    _ => {
-                        actor.affiliation == Affiliation::Owner
-                            || self.config.non_anonymous
-                                && self.config.permits_member_list(actor.affiliation, actor.role)
-                    }
-                };
-                if !may {
-                    return Err(StanzaCondition::Forbidden.into());
-                }
-                self.write_list(&mut w, listed, page)?;
-            }
-            (None, Some(name)) => {
-                let listed = RoomRole::from_name(name).filter(|one| *one != RoomRole::None);
-                let listed = listed.ok_or(StanzaCondition::BadRequest)?;
-                let may = match listed {
-                    RoomRole::Moderator => actor.affiliation.is_privileged(),
-                    _ => actor.role == RoomRole::Moderator || actor.affiliation.is_privileged(),
-                };
-                if !may {
-                    return Err(StanzaCondition::Forbidden.into());
-                }
-                for one in self.occupants.iter().filter(|one| one.role == listed) {
-                    w.start("item").attr("affiliation", self.affiliation_of(one).as_str());
-                    w.attr_opt("jid", one.sessions.last().map(|session| session.jid.as_str()));
-                    w.attr("nick", one.nick()).attr("role", listed.as_str()).end();
-                }
-            }
-            _ => return Err(StanzaCondition::BadRequest.into()),
-        }
-        w.end();
-        Ok(out)
-    }
-
-    /// A list of affiliations, or a page of it (XEP-0059 1.0), in the order of addresses.
-    fn write_list(
-        &self,
-        w: &mut Writer<'_>,
-        listed: Affiliation,
-        page: Option<&RsmRequest>,
-    ) -> Result<(), StanzaError> {
-        let all: Vec<_> = self.affiliations.with(listed).collect();
-        let size = page.map_or(all.len(), |page| page.page_size(MAX_PAGE) as usize);
-        let position_of = |id: &str| all.partition_point(|(user, _)| user.as_str() < id);
-        let first = match page.map(|page| &page.position) {
-            None | Some(PagePosition::First) => 0,
-            Some(PagePosition::After(id)) => all.partition_point(|(user, _)| user.as_str() <= id.as_str()),
-            Some(PagePosition::Before(id)) => position_of(id).saturating_sub(size),
-            Some(PagePosition::Last) => all.len().saturating_sub(size),
-            Some(PagePosition::Index(index)) => (*index as usize).min(all.len()),
-        };
-        let end = match page.map(|page| &page.position) {
-            Some(PagePosition::Before(id)) => position_of(id),
-            _ => first.saturating_add(size).min(all.len()),
-        };
-        let shown = all.get(first..end).unwrap_or_default();
-        for (user, entry) in shown {
-            w.start("item").attr("affiliation", listed.as_str()).attr("jid", user.as_str());
-            w.attr_opt("nick", entry.nick.as_deref());
-            if let Some(reason) = &entry.reason {
-                w.text_element("reason", reason);
-            }
-            w.end();
-        }
-        if page.is_some() {
-            let ends = shown.first().zip(shown.last());
-            let ends = ends.map(|(first, last)| (first.0.as_str(), last.0.as_str()));
-            let index = ends.map(|_| first as u64);
-            RsmResponse { first_and_last: ends, index, count: Some(all.len() as u64) }.write(w);
-        }
-        Ok(())
     }
 
     fn read_change(&self, actor: &Actor, item: TreeNode<'_>) -> Result<PrivilegeChange, StanzaError> {
@@ -364,12 +277,30 @@ impl Room {
 
     /// Whether the lists have capacity for this number of further users and bytes.
     pub(super) fn check_affiliation_capacity(&self, more: usize, bytes: usize) -> Result<(), StanzaError> {
+        if self.is_full && bytes > 0 {
+            let text = "the rooms of the user who has created this one take too much memory";
+            return Err(StanzaError::new(StanzaCondition::ResourceConstraint).text(text));
+        }
         let has_room = more == 0 || self.affiliations.len() + more <= self.limits().affiliations;
-        if has_room && (bytes == 0 || self.affiliations.bytes() + bytes <= MAX_AFFILIATION_BYTES) {
+        if has_room && (bytes == 0 || self.affiliations.bytes() + bytes <= self.max_affiliation_bytes()) {
             return Ok(());
         }
         let text = "the lists of this room have reached their maximum length";
         Err(StanzaError::new(StanzaCondition::ResourceConstraint).text(text))
+    }
+
+    fn max_affiliation_bytes(&self) -> usize {
+        let more = self.limits().affiliations.saturating_mul(BYTES_OF_AFFILIATION);
+        MAX_AFFILIATION_BYTES.saturating_add(if self.is_persistent() { more } else { 0 })
+    }
+
+    /// Whether the lists are short enough for a room that is not in the store.
+    pub(super) fn check_temporary_lists(&self) -> Result<(), StanzaError> {
+        if !self.affiliations.is_large() && self.affiliations.bytes() <= MAX_AFFILIATION_BYTES {
+            return Ok(());
+        }
+        let text = "the lists of members and banned users are too long for a temporary room";
+        Err(StanzaError::new(StanzaCondition::NotAcceptable).text(text))
     }
 
     /// Applies a role; `None` removes the occupant.
@@ -401,7 +332,6 @@ impl Room {
         reason: Option<&str>,
     ) {
         let before = self.affiliations.set(user, affiliation, nick, reason);
-        self.note_change();
         let change = OccupantChange { actor, reason, ..Default::default() };
         let is_domain = user.local().is_none();
         let nicks: Vec<String> = if is_domain && affiliation == Affiliation::Outcast {
@@ -413,13 +343,24 @@ impl Room {
         if nicks.is_empty() {
             return self.announce_absent(ctx, user, affiliation, reason);
         }
+        self.adapt_occupants(ctx, nicks, (before, affiliation), &change);
+    }
+
+    /// Occupants get another affiliation: they leave, or have another role.
+    pub(super) fn adapt_occupants(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        nicks: Vec<String>,
+        (before, affiliation): (Affiliation, Affiliation),
+        change: &OccupantChange<'_>,
+    ) {
         let code = match affiliation {
             Affiliation::Outcast => Some(&[301]),
             Affiliation::None if self.config.members_only => Some(&[321]),
             _ => None,
         };
         if let Some(codes) = code {
-            let change = OccupantChange { is_unavailable: true, codes, ..change };
+            let change = OccupantChange { is_unavailable: true, codes, ..*change };
             return self.remove_occupants(ctx, &nicks, &change);
         }
         for nick in nicks {
@@ -428,7 +369,7 @@ impl Room {
                 let default = affiliation.default_role(moderated);
                 let loses_role = before.is_privileged() && !affiliation.is_privileged();
                 let role = if loses_role { default } else { default.max(occupant.role) };
-                self.set_role(ctx, &nick, role, &change);
+                self.set_role(ctx, &nick, role, change);
             }
         }
     }

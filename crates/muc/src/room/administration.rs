@@ -1,18 +1,10 @@
 //! Operations of administrators of the node by commands: results, and changes of affiliations.
 
 use jid::Jid;
+use store::RoomAffiliation;
 
 use super::{Room, RoomCtx};
 use crate::privileges::Affiliation;
-
-/// An affiliation of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ListedAffiliation {
-    pub(crate) user: Jid,
-    pub(crate) affiliation: Affiliation,
-    pub(crate) nick: Option<Box<str>>,
-    pub(crate) reason: Option<Box<str>>,
-}
 
 /// Result of the creation of a room by an administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,15 +39,9 @@ pub(crate) enum AffiliationOutcome {
 }
 
 impl Room {
-    /// All affiliations in the order of addresses.
-    pub(crate) fn affiliation_list(&self) -> Vec<ListedAffiliation> {
-        let listed = self.affiliations.iter().map(|(user, entry)| ListedAffiliation {
-            user: user.clone(),
-            affiliation: entry.affiliation,
-            nick: entry.nick.clone(),
-            reason: entry.reason.clone(),
-        });
-        listed.collect()
+    /// A page of all affiliations after a user, in the order of addresses; `None` if the store has to be asked.
+    pub(crate) fn affiliation_page(&self, after: Option<&Jid>, limit: usize) -> Option<Vec<RoomAffiliation>> {
+        (!self.affiliations.is_large()).then(|| self.affiliations.page(after, limit))
     }
 
     /// Sets an affiliation in the name of the service.

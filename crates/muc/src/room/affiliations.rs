@@ -1,12 +1,31 @@
 //! Affiliations of users with a room: XEP-0045 1.35.5, section 5.2; reserved nicknames: sections 7.10 and 7.12.
+//!
+//! Of a large room that is stored, members and banned users are in memory as fingerprints only ([`StoredUsers`]), and their lists are
+//! read from the store in pages.
+//!
+//! # Pitfalls
+//!
+//! `with` and `iter` have owners and administrators only if the room is large.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Bound;
 
 use jid::{Jid, JidRef};
+use store::RoomAffiliation;
+use store::rooms::NO_AFFILIATION;
 
+use super::stored_users::StoredUsers;
 use crate::privileges::Affiliation;
+
+/// Members and banned users, and bytes of all entries, up to which everything is in memory.
+const MAX_ENTRIES: usize = 1_000;
+const MAX_BYTES: usize = 64 << 10;
+/// Memory of an entry and of a reserved nickname besides their texts, about.
+const ENTRY_BYTES: usize = 150;
+const NICK_BYTES: usize = 25;
 
 /// The affiliation of one user or, for a ban, of a whole domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,10 +40,20 @@ pub(crate) struct AffiliationEntry {
 /// All affiliations.
 #[derive(Debug, Default)]
 pub(crate) struct Affiliations {
+    /// In a large room: owners, administrators, and users whose affiliation is not stored yet.
     entries: BTreeSet<AffiliatedUser>,
-    user_by_nick: BTreeMap<Box<str>, Jid>,
+    /// The other users of a large room.
+    stored: Option<Box<StoredUsers>>,
+    /// Hashes of users by those of reserved nicknames.
+    nicks: BTreeMap<u64, u64>,
+    /// Key of these hashes, which is secret: nobody can find two addresses with the same hash.
+    key: RandomState,
     owners: usize,
     bytes: usize,
+    /// Users whose affiliation has changed since it was stored.
+    unsaved: BTreeSet<Jid>,
+    /// The same of the copy on another node, if it has affiliations.
+    uncopied: Option<BTreeSet<Jid>>,
 }
 
 /// An entry with its user, by whose address it is found. In a box, because a tree has room for eleven, and most rooms have one.
@@ -73,10 +102,26 @@ fn entry_bytes(user: &Jid, entry: &AffiliationEntry) -> usize {
     user.as_str().len() + text(&entry.nick) + text(&entry.reason)
 }
 
+/// The form of the store; without an entry, that of a removal.
+fn stored_form(user: &Jid, entry: Option<&AffiliationEntry>) -> RoomAffiliation {
+    let text = |text: Option<&Box<str>>| text.cloned().unwrap_or_default();
+    RoomAffiliation {
+        user: user.clone(),
+        affiliation: entry.map_or(NO_AFFILIATION, |entry| entry.affiliation.number()),
+        nick: text(entry.and_then(|entry| entry.nick.as_ref())),
+        reason: text(entry.and_then(|entry| entry.reason.as_ref())),
+    }
+}
+
 impl Affiliations {
     /// Number of entries.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.len() + self.stored.as_ref().map_or(0, |stored| stored.len())
+    }
+
+    /// Number of entries with this affiliation.
+    pub(crate) fn count(&self, affiliation: Affiliation) -> usize {
+        self.with(affiliation).count() + self.stored.as_ref().map_or(0, |stored| stored.count(affiliation))
     }
 
     /// Bytes of all addresses, nicknames and reasons.
@@ -84,16 +129,42 @@ impl Affiliations {
         self.bytes
     }
 
+    /// Memory of all entries, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let stored = self.stored.as_ref().map_or(0, |stored| stored.memory_bytes());
+        let texts = if self.is_large() { 0 } else { self.bytes };
+        texts + self.entries.len() * ENTRY_BYTES + self.nicks.len() * NICK_BYTES + stored
+    }
+
+    /// Whether members and banned users are only in the store.
+    pub(crate) fn is_large(&self) -> bool {
+        self.stored.is_some()
+    }
+
+    fn hash(&self, text: &str) -> u64 {
+        self.key.hash_one(text)
+    }
+
+    fn of_stored(&self, address: &str) -> Option<Affiliation> {
+        self.stored.as_ref()?.of(self.hash(address))
+    }
+
+    /// The affiliation of this user or domain itself.
+    fn own(&self, address: &str) -> Option<Affiliation> {
+        self.entry(address).map(|entry| entry.affiliation).or_else(|| self.of_stored(address))
+    }
+
     /// Whether there is an entry of this user or domain.
     pub(crate) fn contains(&self, user: &Jid) -> bool {
-        self.entries.contains(user.as_str())
+        self.own(user.as_str()).is_some()
     }
 
     /// Bytes by which this entry would be longer than that of the user.
     pub(crate) fn growth(&self, user: &Jid, nick: Option<&str>, reason: Option<&str>) -> usize {
-        let before = self.entries.get(user.as_str()).map_or(0, |one| entry_bytes(user, one.entry()));
+        let of_stored = || Some(self.stored.as_ref()?.bytes(self.hash(user.as_str()))? + user.as_str().len());
+        let before = self.entry(user.as_str()).map(|entry| entry_bytes(user, entry)).or_else(of_stored);
         let text = |text: Option<&str>| text.map_or(0, str::len);
-        (user.as_str().len() + text(nick) + text(reason)).saturating_sub(before)
+        (user.as_str().len() + text(nick) + text(reason)).saturating_sub(before.unwrap_or_default())
     }
 
     /// Number of owners who are users. Older rooms may have domains, which own nothing.
@@ -107,33 +178,44 @@ impl Affiliations {
 
     /// The affiliation of a user: the user's own, or the ban of the domain.
     pub(crate) fn of(&self, user: JidRef<'_>) -> Affiliation {
-        if let Some(entry) = self.entry(user.bare().as_str()) {
-            return entry.affiliation;
+        if let Some(affiliation) = self.own(user.bare().as_str()) {
+            return affiliation;
         }
-        match self.entry(user.domain()) {
-            Some(entry) if entry.affiliation == Affiliation::Outcast => Affiliation::Outcast,
+        match self.own(user.domain()) {
+            Some(Affiliation::Outcast) => Affiliation::Outcast,
             _ => Affiliation::None,
         }
     }
 
     /// The reserved nickname of a user.
     pub(crate) fn nick_of(&self, user: JidRef<'_>) -> Option<&str> {
-        self.entry(user.bare().as_str())?.nick.as_deref()
+        let user = user.bare();
+        match self.entry(user.as_str()) {
+            Some(entry) => entry.nick.as_deref(),
+            None => self.stored.as_ref()?.nick(self.hash(user.as_str())),
+        }
     }
 
-    /// The user that has reserved a nickname.
-    pub(crate) fn user_of_nick(&self, nick: &str) -> Option<&Jid> {
-        self.user_by_nick.get(nick)
+    /// Whether another user than this one has reserved a nickname.
+    pub(crate) fn is_reserved_by_another(&self, nick: &str, user: &Jid) -> bool {
+        self.nicks.get(&self.hash(nick)).is_some_and(|owner| *owner != self.hash(user.as_str()))
     }
 
-    /// All entries in the order of addresses.
+    /// All entries in memory in the order of addresses.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Jid, &AffiliationEntry)> {
         self.entries.iter().map(|one| (one.user(), one.entry()))
     }
 
-    /// The entries with this affiliation.
+    /// The entries in memory with this affiliation.
     pub(crate) fn with(&self, affiliation: Affiliation) -> impl Iterator<Item = (&Jid, &AffiliationEntry)> {
         self.iter().filter(move |(_, entry)| entry.affiliation == affiliation)
+    }
+
+    /// A page of all entries in memory after an address.
+    pub(crate) fn page(&self, after: Option<&Jid>, limit: usize) -> Vec<RoomAffiliation> {
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.as_str()));
+        let later = self.entries.range::<str, _>((from, Bound::Unbounded)).take(limit);
+        later.map(|one| stored_form(one.user(), Some(one.entry()))).collect()
     }
 
     /// Sets an affiliation; `None` removes the entry. A reserved nickname stays unless another or an empty one is given
@@ -145,28 +227,121 @@ impl Affiliations {
         nick: Option<&str>,
         reason: Option<&str>,
     ) -> Affiliation {
-        let before = self.entries.take(user.as_str()).map(|one| one.0.1);
-        self.bytes -= before.as_ref().map_or(0, |entry| entry_bytes(user, entry));
-        let was = before.as_ref().map_or(Affiliation::None, |entry| entry.affiliation);
-        let is_user = user.local().is_some();
-        self.owners -= usize::from(is_user && was == Affiliation::Owner);
-        let old_nick = before.and_then(|entry| entry.nick);
-        if let Some(old) = &old_nick {
-            self.user_by_nick.remove(old);
+        self.unsaved.insert(user.clone());
+        if let Some(uncopied) = &mut self.uncopied {
+            uncopied.insert(user.clone());
         }
+        let (was, old_nick) = self.take(user);
         if affiliation == Affiliation::None {
             return was;
         }
         let nick = nick.map(Box::from).or(old_nick);
         let nick = nick.filter(|nick| !nick.is_empty() && affiliation >= Affiliation::Member);
-        if let Some(nick) = &nick {
-            self.user_by_nick.insert(nick.clone(), user.clone());
-        }
-        self.owners += usize::from(is_user && affiliation == Affiliation::Owner);
-        let entry = AffiliationEntry { affiliation, nick, reason: reason.map(Box::from) };
-        self.bytes += entry_bytes(user, &entry);
-        self.entries.insert(AffiliatedUser(Box::new((user.clone(), entry))));
+        self.insert(user.clone(), AffiliationEntry { affiliation, nick, reason: reason.map(Box::from) });
         was
+    }
+
+    /// Removes an entry; its affiliation and nickname.
+    fn take(&mut self, user: &Jid) -> (Affiliation, Option<Box<str>>) {
+        let (was, nick) = match self.entries.take(user.as_str()).map(|one| one.0.1) {
+            Some(entry) => {
+                self.bytes -= entry_bytes(user, &entry);
+                (entry.affiliation, entry.nick)
+            }
+            None => {
+                let hash = self.hash(user.as_str());
+                let Some(removed) = self.stored.as_mut().and_then(|stored| stored.remove(hash)) else {
+                    return (Affiliation::None, None);
+                };
+                self.bytes -= user.as_str().len() + removed.bytes;
+                (removed.affiliation, removed.nick)
+            }
+        };
+        self.owners -= usize::from(user.local().is_some() && was == Affiliation::Owner);
+        if let Some(nick) = &nick {
+            self.nicks.remove(&self.hash(nick));
+        }
+        (was, nick)
+    }
+
+    /// Adds the entry of a user who has none.
+    fn insert(&mut self, user: Jid, entry: AffiliationEntry) {
+        if let Some(nick) = &entry.nick {
+            self.nicks.insert(self.hash(nick), self.hash(user.as_str()));
+        }
+        self.owners += usize::from(user.local().is_some() && entry.affiliation == Affiliation::Owner);
+        self.bytes += entry_bytes(&user, &entry);
+        self.entries.insert(AffiliatedUser(Box::new((user, entry))));
+    }
+
+    /// Adds affiliations that were read from the store, or from a copy; false if one is unknown.
+    pub(crate) fn add_stored(&mut self, all: Vec<RoomAffiliation>) -> bool {
+        for RoomAffiliation { user, affiliation, nick, reason } in all {
+            let affiliation = Affiliation::from_number(affiliation).filter(|one| *one != Affiliation::None);
+            let Some(affiliation) = affiliation else { return false };
+            let text = |text: Box<str>| Some(text).filter(|text| !text.is_empty());
+            self.take(&user);
+            self.insert(user, AffiliationEntry { affiliation, nick: text(nick), reason: text(reason) });
+        }
+        true
+    }
+
+    /// Everything is stored: if the lists are long, members and banned users are left to the store.
+    pub(crate) fn mark_stored(&mut self) {
+        self.unsaved = BTreeSet::new();
+        let is_other = |one: &AffiliatedUser| !one.entry().affiliation.is_privileged();
+        if self.stored.is_none() {
+            let others = self.entries.iter().filter(|one| is_other(one)).count();
+            if others <= MAX_ENTRIES && (others == 0 || self.bytes <= MAX_BYTES) {
+                return;
+            }
+        }
+        let mut stored = self.stored.take().unwrap_or_default();
+        for one in self.entries.extract_if(.., |one| is_other(one)) {
+            let (user, entry) = *one.0;
+            let reason = entry.reason.as_deref().map_or(0, str::len);
+            stored.insert(self.key.hash_one(user.as_str()), entry.affiliation, entry.nick, reason);
+        }
+        self.stored = Some(stored);
+    }
+
+    /// Nothing is stored any more: what is written later is everything.
+    pub(crate) fn forget_unsaved(&mut self) {
+        self.unsaved = BTreeSet::new();
+    }
+
+    /// Whether there are changes that are not stored.
+    pub(crate) fn has_unsaved(&self) -> bool {
+        !self.unsaved.is_empty()
+    }
+
+    /// Changes since this was called last; with `all`, every entry in memory.
+    pub(crate) fn take_unsaved(&mut self, all: bool) -> Vec<RoomAffiliation> {
+        let unsaved = std::mem::take(&mut self.unsaved);
+        match all {
+            true => self.page(None, usize::MAX),
+            false => unsaved.iter().map(|user| stored_form(user, self.entry(user.as_str()))).collect(),
+        }
+    }
+
+    /// Changes of these users were not stored.
+    pub(crate) fn mark_unsaved(&mut self, users: impl IntoIterator<Item = Jid>) {
+        self.unsaved.extend(users);
+    }
+
+    /// What the copy on another node does not have; every entry, if it has none. Changes are recorded from now on.
+    pub(crate) fn take_uncopied(&mut self) -> Vec<RoomAffiliation> {
+        match self.uncopied.replace(BTreeSet::new()) {
+            None => self.page(None, usize::MAX),
+            Some(uncopied) => {
+                uncopied.iter().map(|user| stored_form(user, self.entry(user.as_str()))).collect()
+            }
+        }
+    }
+
+    /// The copy on another node, if there is one, has no affiliations.
+    pub(crate) fn stop_copying(&mut self) {
+        self.uncopied = None;
     }
 }
 
@@ -185,9 +360,12 @@ mod tests {
         assert_eq!(all.set(&hag, Affiliation::Member, Some("thirdwitch"), None), Affiliation::None);
         assert_eq!(all.set(&hag, Affiliation::Admin, None, None), Affiliation::Member);
         assert_eq!(all.nick_of(jid("hag66@shakespeare.lit/pda").as_ref()), Some("thirdwitch"));
-        assert_eq!(all.user_of_nick("thirdwitch"), Some(&hag));
+        let hecate = jid("hecate@shakespeare.lit");
+        assert!(all.is_reserved_by_another("thirdwitch", &hecate));
+        assert!(!all.is_reserved_by_another("thirdwitch", &hag));
         all.set(&hag, Affiliation::Outcast, None, Some("treason"));
-        assert_eq!((all.user_of_nick("thirdwitch"), all.nick_of(hag.as_ref())), (None, None));
+        assert!(!all.is_reserved_by_another("thirdwitch", &hecate));
+        assert_eq!(all.nick_of(hag.as_ref()), None);
         assert_eq!(all.bytes(), "hag66@shakespeare.lit".len() + "treason".len());
         all.set(&hag, Affiliation::None, None, None);
         assert_eq!((all.len(), all.bytes()), (0, 0));
@@ -203,5 +381,79 @@ mod tests {
         assert_eq!(all.owners(), 1);
         all.set(&jid("good@spam.example"), Affiliation::Member, None, None);
         assert_eq!((all.owners(), all.with(Affiliation::Member).count()), (0, 1));
+    }
+    #[test]
+    fn users_of_a_large_room_are_left_to_the_store_and_nothing_else_changes() {
+        let user = |n: usize| jid(&format!("u{n}@shakespeare.lit"));
+        let (mut large, mut small) = (Affiliations::default(), Affiliations::default());
+        let owner = jid("crone1@shakespeare.lit");
+        for all in [&mut large, &mut small] {
+            all.set(&owner, Affiliation::Owner, Some("crone"), None);
+            all.set(&jid("spam.example"), Affiliation::Outcast, None, Some("spam"));
+            for n in 0..1_500 {
+                let nick = format!("nick{n}");
+                let (affiliation, nick, reason) = match n % 3 {
+                    0 => (Affiliation::Member, Some(nick.as_str()), None),
+                    1 => (Affiliation::Outcast, None, Some("treason")),
+                    _ => (Affiliation::Member, None, None),
+                };
+                all.set(&user(n), affiliation, nick, reason);
+            }
+        }
+        assert_eq!(large.take_unsaved(false).len(), 1_502);
+        large.mark_stored();
+        assert!(large.is_large() && large.iter().count() == 1, "only the owner is in memory");
+        let same = |large: &Affiliations, small: &Affiliations| {
+            for n in 0..1_501 {
+                let user = user(n);
+                assert_eq!(large.of(user.as_ref()), small.of(user.as_ref()), "{n}");
+                assert_eq!(large.nick_of(user.as_ref()), small.nick_of(user.as_ref()), "{n}");
+                assert_eq!(large.contains(&user), small.contains(&user));
+                assert_eq!(large.growth(&user, Some("x"), None), small.growth(&user, Some("x"), None));
+                let nick = format!("nick{n}");
+                assert_eq!(
+                    large.is_reserved_by_another(&nick, &owner),
+                    small.is_reserved_by_another(&nick, &owner)
+                );
+                assert!(!large.is_reserved_by_another(&nick, &user));
+            }
+            for affiliation in Affiliation::ALL {
+                assert_eq!(large.count(affiliation), small.count(affiliation));
+            }
+            assert_eq!(large.of(jid("any@spam.example").as_ref()), Affiliation::Outcast);
+            assert_eq!(
+                (large.len(), large.bytes(), large.owners()),
+                (small.len(), small.bytes(), small.owners())
+            );
+        };
+        same(&large, &small);
+        let changes = [
+            (0, Affiliation::Admin, None),
+            (1, Affiliation::None, None),
+            (2, Affiliation::Member, Some("new")),
+            (3, Affiliation::Member, Some("")),
+            (4, Affiliation::Owner, None),
+            (6, Affiliation::Outcast, None),
+            (1_500, Affiliation::Member, None),
+        ];
+        for (n, affiliation, nick) in changes {
+            assert_eq!(
+                large.set(&user(n), affiliation, nick, None),
+                small.set(&user(n), affiliation, nick, None)
+            );
+        }
+        same(&large, &small);
+        let unsaved = large.take_unsaved(false);
+        assert_eq!(unsaved.len(), changes.len());
+        let first = unsaved.iter().find(|one| one.user == user(0)).unwrap();
+        assert_eq!((first.affiliation, &*first.nick), (Affiliation::Admin.number(), "nick0"));
+        large.mark_stored();
+        same(&large, &small);
+        assert_eq!(large.iter().count(), 3, "the owners and the administrator");
+        // What was not stored is written again.
+        large.set(&user(9), Affiliation::None, None, None);
+        let lost = large.take_unsaved(false);
+        large.mark_unsaved(lost.iter().map(|one| one.user.clone()));
+        assert_eq!(large.take_unsaved(false), lost);
     }
 }

@@ -8,6 +8,7 @@
 //! 2 message of the history: id, message         3 occupant: see `put_occupant`
 //! 4 occupant that has left: nickname            5 nobody is in the room: none
 //! 6 everything is complete: 1 whether the room is handed over
+//! 7 affiliation of a room that is not stored: 1 number (1 removes it), bare address, nickname, reason
 //! ```
 //!
 //! Fields have 4 octets of length and the octets.
@@ -21,12 +22,13 @@ use std::sync::Arc;
 
 use jid::Jid;
 use smallvec::SmallVec;
-use store::{RoomHistoryEntry, RoomRecord, StoredRoom};
+use store::rooms::NO_AFFILIATION;
+use store::{RoomAffiliation, RoomHistoryEntry, RoomRecord};
 use throng_core::RecipientList;
 
 use super::occupants::{Occupant, OccupantSession};
 use super::snapshot::{FieldReader, put_field};
-use super::{Room, RoomCtx};
+use super::{Affiliations, LoadedRoom, Room, RoomCtx, RoomState};
 use crate::options::ServiceOptions;
 use crate::privileges::RoomRole;
 
@@ -37,6 +39,7 @@ const OCCUPANT: u8 = 3;
 const OCCUPANT_LEFT: u8 = 4;
 const EMPTY: u8 = 5;
 const COMPLETE: u8 = 6;
+const AFFILIATION: u8 = 7;
 
 const LOCKED: u8 = 1;
 const STORED: u8 = 2;
@@ -48,19 +51,22 @@ const SERVICE_ADMIN: u8 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct RoomCopy {
     settings: Box<[u8]>,
+    /// By address.
+    affiliations: BTreeMap<Box<[u8]>, Box<[u8]>>,
     history: Vec<Box<[u8]>>,
     occupants: BTreeMap<Box<[u8]>, Box<[u8]>>,
     is_complete: bool,
     is_handed_over: bool,
-    /// Octets of messages and occupants.
+    /// Octets of affiliations, messages and occupants.
     bytes: usize,
 }
 
 /// What a message counts besides its octets.
 const MESSAGE_OVERHEAD: usize = 16;
 
-fn occupant_size(nick: &[u8], content: &[u8]) -> usize {
-    nick.len() + content.len() + 64
+/// What an affiliation or an occupant counts.
+fn entry_size(key: &[u8], content: &[u8]) -> usize {
+    key.len() + content.len() + 64
 }
 
 fn put_change(out: &mut Vec<u8>, kind: u8, content: &[u8]) {
@@ -76,20 +82,39 @@ impl RoomCopy {
             let Some(content) = changes.bytes() else { return false };
             match kind {
                 RESET => *self = RoomCopy::default(),
-                SETTINGS => self.settings = content.into(),
+                SETTINGS => {
+                    self.settings = content.into();
+                    if content.first().is_some_and(|flags| flags & STORED != 0) {
+                        let sizes = self.affiliations.iter().map(|(user, one)| entry_size(user, one));
+                        self.bytes -= sizes.sum::<usize>();
+                        self.affiliations.clear();
+                    }
+                }
+                AFFILIATION => {
+                    let Some((number, rest)) = content.split_first() else { return false };
+                    let Some(user) = FieldReader(rest).bytes() else { return false };
+                    let before = match *number {
+                        NO_AFFILIATION => self.affiliations.remove(user),
+                        _ => {
+                            self.bytes += entry_size(user, content);
+                            self.affiliations.insert(user.into(), content.into())
+                        }
+                    };
+                    self.bytes -= before.map_or(0, |before| entry_size(user, &before));
+                }
                 HISTORY => {
                     self.bytes += content.len() + MESSAGE_OVERHEAD;
                     self.history.push(content.into());
                 }
                 OCCUPANT => {
                     let Some(nick) = FieldReader(content).bytes() else { return false };
-                    self.bytes += occupant_size(nick, content);
+                    self.bytes += entry_size(nick, content);
                     let before = self.occupants.insert(nick.into(), content.into());
-                    self.bytes -= before.map_or(0, |before| occupant_size(nick, &before));
+                    self.bytes -= before.map_or(0, |before| entry_size(nick, &before));
                 }
                 OCCUPANT_LEFT => {
                     let before = self.occupants.remove(content);
-                    self.bytes -= before.map_or(0, |before| occupant_size(content, &before));
+                    self.bytes -= before.map_or(0, |before| entry_size(content, &before));
                 }
                 EMPTY => *self = RoomCopy::default(),
                 COMPLETE => (self.is_complete, self.is_handed_over) = (true, content == [1]),
@@ -109,6 +134,11 @@ impl RoomCopy {
         self.is_handed_over
     }
 
+    /// Whether settings and affiliations are in the store.
+    pub(crate) fn needs_store(&self) -> bool {
+        self.settings.first().is_some_and(|flags| flags & STORED != 0)
+    }
+
     /// Octets that it counts.
     pub(crate) fn size(&self) -> usize {
         256 + self.settings.len() + self.bytes
@@ -119,7 +149,7 @@ impl RoomCopy {
         &self,
         jid: Jid,
         options: Arc<ServiceOptions>,
-        stored: Option<StoredRoom>,
+        stored: Option<LoadedRoom>,
     ) -> Option<Room> {
         let mut fields = FieldReader(&self.settings);
         let flags = fields.octet()?;
@@ -135,8 +165,22 @@ impl RoomCopy {
             Some(RoomHistoryEntry { id: fields.text()?.into(), message: fields.bytes()?.to_vec() })
         });
         let record = RoomRecord { creator, title, is_public: false, state };
-        let mut room = Room::restore(jid, options, StoredRoom { record, history: history.collect() })?;
-        room.locked = flags & LOCKED != 0;
+        let mut affiliations = Affiliations::default();
+        let all = self.affiliations.values().map(|content| {
+            let mut fields = FieldReader(content);
+            Some(RoomAffiliation {
+                affiliation: fields.octet()?,
+                user: Jid::from_stored(fields.text()?).ok()?,
+                nick: fields.text()?.into(),
+                reason: fields.text()?.into(),
+            })
+        });
+        affiliations.add_stored(all.collect::<Option<_>>()?);
+        let loaded = LoadedRoom { record, affiliations, history: history.collect() };
+        let mut room = Room::restore(jid, options, loaded)?;
+        if flags & LOCKED != 0 {
+            room.state = RoomState::Locked;
+        }
         room.restore_slow_mode(&mut fields);
         room.note_change();
         Some(room)
@@ -203,7 +247,7 @@ fn put_occupant(out: &mut Vec<u8>, occupant: &Occupant) {
 impl Room {
     fn put_settings(&mut self, out: &mut Vec<u8>, is_stored: bool, is_handed_over: bool) {
         self.is_copy_outdated = false;
-        let mut content = vec![(u8::from(self.locked) * LOCKED) | (u8::from(is_stored) * STORED)];
+        let mut content = vec![(u8::from(self.is_locked()) * LOCKED) | (u8::from(is_stored) * STORED)];
         if !is_stored {
             let record = self.record();
             put_field(&mut content, record.creator.as_str().as_bytes());
@@ -219,12 +263,28 @@ impl Room {
         put_change(out, SETTINGS, &content);
     }
 
+    /// Affiliations that the copy does not have. The store has those of a stored room.
+    fn put_affiliations(&mut self, out: &mut Vec<u8>, is_stored: bool) {
+        if is_stored {
+            return self.affiliations.stop_copying();
+        }
+        for one in self.affiliations.take_uncopied() {
+            let mut content = vec![one.affiliation];
+            for text in [one.user.as_str(), &one.nick, &one.reason] {
+                put_field(&mut content, text.as_bytes());
+            }
+            put_change(out, AFFILIATION, &content);
+        }
+    }
+
     /// Everything that the store does not have. With `is_handed_over` it is for the next owner, which is also sent the history.
     /// Otherwise changes are recorded from now on.
     pub(crate) fn full_copy(&mut self, is_stored: bool, is_handed_over: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         put_change(&mut out, RESET, &[]);
         self.put_settings(&mut out, is_stored, is_handed_over);
+        self.affiliations.stop_copying();
+        self.put_affiliations(&mut out, is_stored);
         if is_handed_over && !is_stored {
             for item in self.history.iter() {
                 let entry = item.entry();
@@ -246,6 +306,7 @@ impl Room {
         if self.is_copy_outdated {
             self.put_settings(&mut out, is_stored, false);
         }
+        self.put_affiliations(&mut out, is_stored);
         for nick in self.occupants.take_changes().into_iter().flatten() {
             match self.occupants.get(&nick) {
                 Some(occupant) => put_occupant(&mut out, occupant),
@@ -258,6 +319,7 @@ impl Room {
     /// There is no copy any more.
     pub(crate) fn stop_copying(&mut self) {
         self.occupants.track_changes(false);
+        self.affiliations.stop_copying();
     }
 
     fn restore_slow_mode(&mut self, fields: &mut FieldReader<'_>) {
@@ -297,4 +359,47 @@ pub(crate) fn empty_copy() -> Vec<u8> {
     let mut out = Vec::new();
     put_change(&mut out, EMPTY, &[]);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use feature_api::feature::FeatureOptions;
+
+    use super::*;
+    use crate::options::OPTIONS;
+    use crate::privileges::Affiliation;
+
+    #[test]
+    fn the_copy_of_a_temporary_room_gets_single_affiliations() {
+        let jid = |text: &str| Jid::parse(text).unwrap();
+        let options = Arc::new(ServiceOptions::read(&FeatureOptions::defaults(OPTIONS)).unwrap());
+        let address = jid("coven@chat.shakespeare.lit");
+        let mut room = Room::create(address.clone(), options.clone(), jid("crone1@shakespeare.lit"));
+        for number in 0..1_000 {
+            let user = jid(&format!("u{number}@shakespeare.lit"));
+            room.affiliations.set(&user, Affiliation::Member, None, None);
+        }
+        let mut copy = RoomCopy::default();
+        assert!(copy.apply(&room.full_copy(false, false)));
+        assert!(room.copy_changes(false).is_empty());
+        room.affiliations.set(&jid("u7@shakespeare.lit"), Affiliation::None, None, None);
+        room.affiliations.set(&jid("u8@shakespeare.lit"), Affiliation::Admin, Some("eighth"), Some("wise"));
+        let changes = room.copy_changes(false);
+        assert!(changes.len() < 200, "{} octets", changes.len());
+        assert!(copy.apply(&changes));
+        let restored = copy.room(address.clone(), options.clone(), None).unwrap();
+        assert_eq!(
+            restored.affiliations.page(None, usize::MAX),
+            room.affiliations.page(None, usize::MAX),
+            "the same lists"
+        );
+        // The store has those of a persistent room.
+        let size = copy.size();
+        room.note_change();
+        assert!(copy.apply(&room.copy_changes(true)));
+        assert!(copy.needs_store() && copy.affiliations.is_empty() && copy.size() < size / 10);
+        room.note_change();
+        assert!(copy.apply(&room.copy_changes(false)));
+        assert_eq!(copy.affiliations.len(), 1_000);
+    }
 }

@@ -29,7 +29,7 @@ impl Room {
         let user = from.bare().to_jid();
         let affiliation = self.affiliation(ctx, user.as_ref());
         self.check_admission(affiliation, x)?;
-        let is_created = self.locked && self.occupants.is_empty();
+        let is_created = self.is_locked() && self.occupants.is_empty();
         // Section 7.10: the registered nickname replaces another one only if that one is not free; section 7.2.8: conflict.
         let jid = self.check_nick(&user, nick)?;
         self.check_capacity(affiliation, self.occupants.get(nick).is_none())?;
@@ -39,7 +39,7 @@ impl Room {
                 let default = affiliation.default_role(self.config.moderated);
                 let role = self.roles.of(user.as_ref()).map_or(default, |retained| retained.max(default));
                 let is_announced =
-                    role == RoomRole::Moderator || self.occupants.announced_count() < self.announced_limit();
+                    role == RoomRole::Moderator || self.occupants.len() < self.announced_limit();
                 self.occupants.insert(Occupant {
                     jid,
                     occupant_id: self.occupant_id(ctx, user.as_ref()),
@@ -70,7 +70,7 @@ impl Room {
         if affiliation == Affiliation::Outcast {
             return Err(StanzaError::new(StanzaCondition::Forbidden).text("you are banned from this room"));
         }
-        if self.locked && affiliation != Affiliation::Owner {
+        if self.is_locked() && affiliation != Affiliation::Owner {
             let text = "the room is locked until its owner has configured it";
             return Err(StanzaError::new(StanzaCondition::ItemNotFound).text(text));
         }
@@ -98,7 +98,7 @@ impl Room {
             return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the nickname is too long"));
         }
         let is_used = self.occupants.get(nick).is_some_and(|one| one.user() != user.as_ref());
-        let is_reserved = self.affiliations.user_of_nick(nick).is_some_and(|owner| owner != user);
+        let is_reserved = self.affiliations.is_reserved_by_another(nick, user);
         if is_used || is_reserved {
             let text = "the nickname is used or reserved by another user";
             return Err(StanzaError::new(StanzaCondition::Conflict).text(text));

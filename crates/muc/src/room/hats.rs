@@ -95,6 +95,11 @@ pub(super) struct RoomHats {
 }
 
 impl RoomHats {
+    /// The account of a user was removed; whether the user had hats.
+    pub(super) fn forget(&mut self, user: &Jid) -> bool {
+        self.worn.remove(user).is_some()
+    }
+
     /// Hats as URI, title and hue.
     pub(super) fn iter(&self) -> impl Iterator<Item = [&str; 3]> {
         self.hats.iter().map(|(uri, hat)| [&**uri, &*hat.title, &*hat.hue])

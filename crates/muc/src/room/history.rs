@@ -57,6 +57,9 @@ impl HistoryRequest {
     }
 }
 
+/// Memory of a message besides its octets, about.
+const ITEM_BYTES: usize = 300;
+
 impl RoomHistory {
     /// Adds a message, and removes the oldest ones beyond the limits.
     pub(crate) fn push(&mut self, item: HistoryItem, limits: &RoomLimits) {
@@ -65,7 +68,13 @@ impl RoomHistory {
         self.trim(limits);
     }
 
-    fn trim(&mut self, limits: &RoomLimits) {
+    /// Memory of all messages, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes + self.items.len() * ITEM_BYTES
+    }
+
+    /// Removes the oldest messages beyond the limits.
+    pub(crate) fn trim(&mut self, limits: &RoomLimits) {
         while self.items.len() > limits.history_messages || self.bytes > limits.history_bytes {
             let Some(oldest) = self.items.pop_front() else { break };
             self.bytes -= oldest.stanza.bytes().len();

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use stanza::payload::data_form::DataForm;
-use store::RoomRecord;
+use store::RoomUpdate;
 use throng_core::SharedStanza;
 use xml::{NamespaceContext, Tree};
 
 use super::Room;
+use super::admin::MAX_REASON_BYTES;
 use super::avatar::RoomAvatar;
 use crate::options::ServiceOptions;
 use crate::privileges::Affiliation;
@@ -19,13 +20,12 @@ impl Room {
         options: Arc<ServiceOptions>,
         imported: &ImportedRoom<'_>,
         config: &DataForm,
-    ) -> Result<RoomRecord, String> {
+    ) -> Result<RoomUpdate, String> {
         let limits = options.limits;
         let owner = imported.affiliations.iter().find(|(_, affiliation, ..)| *affiliation == "owner");
         // Without an owner, only administrators of the server can configure it.
         let creator = owner.map_or(imported.jid, |(user, ..)| *user);
         let mut room = Room::create(imported.jid.clone(), options, creator.clone());
-        room.locked = false;
         room.affiliations = Default::default();
         room.config.apply(config, &limits).map_err(|error| error.as_str().to_owned())?;
         for (user, affiliation, nick, reason) in &imported.affiliations {
@@ -37,15 +37,16 @@ impl Room {
             let address = room.jid.with_resource(nick).ok();
             let nick = address.as_ref().and_then(|address| address.resource());
             let nick = nick.filter(|nick| nick.len() <= limits.nick_bytes);
-            let nick = nick.filter(|nick| room.affiliations.user_of_nick(nick).is_none());
-            room.affiliations.set(user, affiliation, nick, Some(reason).filter(is_text).copied());
+            let nick = nick.filter(|nick| !room.affiliations.is_reserved_by_another(nick, user));
+            let reason = Some(reason).filter(is_text).filter(|reason| reason.len() <= MAX_REASON_BYTES);
+            room.affiliations.set(user, affiliation, nick, reason.copied());
         }
         room.import_subject(imported);
         let scope = NamespaceContext::empty();
         let card = imported.vcard.filter(|card| card.len() <= limits.avatar_bytes);
         let card = card.and_then(|card| Tree::parse(card, &scope, &xml::Limits::DEFAULT).ok());
         room.avatar = card.and_then(|card| RoomAvatar::read(card.root()));
-        Ok(room.record())
+        Ok(RoomUpdate { record: Some(room.record()), affiliations: room.affiliations.take_unsaved(true) })
     }
 
     fn import_subject(&mut self, imported: &ImportedRoom<'_>) {

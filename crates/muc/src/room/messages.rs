@@ -23,7 +23,7 @@ impl Room {
         stanza: &SharedStanza,
         from: &Jid,
     ) -> Result<(), StanzaError> {
-        if self.locked {
+        if self.is_locked() {
             // Section 17.2: a room that is not unlocked does not exist yet.
             return Err(
                 StanzaError::new(StanzaCondition::ItemNotFound).text("the room is locked; configure it")

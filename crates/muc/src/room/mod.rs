@@ -25,10 +25,14 @@ mod occupants;
 mod owner;
 mod presence;
 mod private_messages;
+mod privilege_lists;
 mod registration;
+mod removed_accounts;
 mod retained_roles;
+mod room_state;
 mod slow_mode;
 mod snapshot;
+mod stored_users;
 mod subject;
 mod visibility;
 mod voice;
@@ -38,16 +42,14 @@ use std::sync::Arc;
 use jid::{Jid, JidRef};
 use ring::hmac;
 use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
-use store::RoomHistoryEntry;
 use store::rooms::KEEP_ALL;
-use throng_core::iq::IqAnswer;
+use store::{RoomAffiliation, RoomHistoryEntry};
 use throng_core::multicast::Multicast;
 use throng_core::receipt::ReceiptIssuer;
 use throng_core::{Effect, Effects, Node, RecipientList, SharedStanza, StanzaSource, UndeliveredRecipient};
 use xml::{Ns, TreeNode, Writer};
 
 use self::activity::RoomActivity;
-use self::affiliations::Affiliations;
 use self::config::RoomConfig;
 use self::delivery_errors::SentPrivateMessages;
 use self::hats::RoomHats;
@@ -57,6 +59,7 @@ use self::occupant_id::OccupantId;
 use self::occupants::{Occupant, Occupants};
 use self::registration::UnansweredRequests;
 use self::retained_roles::RetainedRoles;
+use self::room_state::RoomEvent;
 use self::slow_mode::SlowModeTimes;
 use self::subject::Subject;
 use crate::invitation_registry::InvitationRegistry;
@@ -64,14 +67,16 @@ use crate::options::{RoomLimits, ServiceOptions};
 use crate::privileges::{Affiliation, RoomRole};
 use crate::room_directory::RoomSummary;
 
-pub(crate) use self::administration::{
-    AffiliationOutcome, CreationOutcome, DestructionOutcome, ListedAffiliation,
-};
+pub(crate) use self::administration::{AffiliationOutcome, CreationOutcome, DestructionOutcome};
+pub(crate) use self::affiliations::Affiliations;
 pub(crate) use self::copy::{RoomCopy, empty_copy};
 pub(crate) use self::invitations::PendingInvitations;
 pub(crate) use self::iq_relay::not_in_room;
 pub(crate) use self::owner::DestroyNotice;
 pub(crate) use self::presence::report_not_in_room;
+pub(crate) use self::privilege_lists::StoredList;
+pub(crate) use self::room_state::RoomState;
+pub(crate) use self::snapshot::LoadedRoom;
 
 /// Receives the sessions that did not receive a multicast of the room.
 pub(crate) type UndeliveredReport = Arc<dyn Fn(&Arc<Node>, Vec<Jid>) + Send + Sync>;
@@ -130,6 +135,14 @@ impl RoomCtx<'_> {
     }
 }
 
+/// The answer to a request.
+pub(crate) enum RoomAnswer {
+    /// The payload of the result.
+    Result(Vec<u8>),
+    /// The payload is a list that the store has.
+    List(StoredList),
+}
+
 /// A request to the room.
 pub(crate) struct RoomRequest<'a> {
     pub(crate) from: &'a Jid,
@@ -138,14 +151,8 @@ pub(crate) struct RoomRequest<'a> {
     pub(crate) payload: TreeNode<'a>,
 }
 
-/// Result of an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RoomState {
-    /// The room exists.
-    Alive,
-    /// It is destroyed and must be removed from the store.
-    Destroyed,
-}
+/// Memory of a room without history, lists and vCard.
+const ROOM_BYTES: usize = 1_500;
 
 /// A room.
 pub(crate) struct Room {
@@ -167,12 +174,12 @@ pub(crate) struct Room {
     /// The vCard, with the hashes of its photos.
     avatar: Option<avatar::RoomAvatar>,
     hats: RoomHats,
-    /// Until the first configuration (section 10.1.1).
-    locked: bool,
     creator: Jid,
     state: RoomState,
     /// The stored state has changed, except for the history.
     is_changed: bool,
+    /// The rooms of its creator take too much memory.
+    is_full: bool,
     /// The copy on another node has other settings.
     is_copy_outdated: bool,
     /// Messages that are not stored yet.
@@ -202,10 +209,10 @@ impl Room {
             roles: RetainedRoles::default(),
             avatar: None,
             hats: RoomHats::default(),
-            locked: true,
             creator,
-            state: RoomState::Alive,
+            state: RoomState::Locked,
             is_changed: true,
+            is_full: false,
             is_copy_outdated: true,
             unsaved: Vec::new(),
         }
@@ -216,19 +223,27 @@ impl Room {
         &self.jid
     }
 
-    /// Whether it exists.
-    pub(crate) fn state(&self) -> RoomState {
+    /// Its state, which ends with the last occupant of a temporary room.
+    pub(crate) fn state(&mut self) -> RoomState {
+        if self.occupants.is_empty() {
+            self.state = self.state.after(RoomEvent::Emptied);
+        }
         self.state
+    }
+
+    /// Whether it waits for its first configuration (section 10.1.1).
+    fn is_locked(&self) -> bool {
+        self.state == RoomState::Locked
     }
 
     /// Whether it is kept without occupants.
     pub(crate) fn is_persistent(&self) -> bool {
-        self.config.persistent && !self.locked
+        self.state == RoomState::Persistent
     }
 
     /// Whether it is listed.
     pub(crate) fn is_public(&self) -> bool {
-        self.config.public && !self.locked
+        self.config.public && !self.is_locked()
     }
 
     /// Its natural-language name.
@@ -248,12 +263,34 @@ impl Room {
             language: self.config.language.as_str().into(),
             is_open: self.is_open(),
             is_non_anonymous: self.config.non_anonymous,
+            bytes: 0,
+        }
+    }
+
+    /// Bare address of the user who has created it; its own, if the account was removed.
+    pub(crate) fn creator(&self) -> &Jid {
+        &self.creator
+    }
+
+    /// Memory that it takes besides its occupants, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let avatar = self.avatar.as_ref().map_or(0, |avatar| avatar.card.len());
+        ROOM_BYTES + self.history.memory_bytes() + self.affiliations.memory_bytes() + avatar
+    }
+
+    /// The rooms of its creator take too much memory, or not any more: they have less history then, and nothing is added to lists.
+    pub(crate) fn set_full(&mut self, is_full: bool) {
+        if self.is_full != is_full {
+            self.is_full = is_full;
+            let limits = *self.limits();
+            self.history.trim(&limits);
         }
     }
 
     /// Whether these details are those of the room.
     pub(crate) fn has_details(&self, summary: &RoomSummary) -> bool {
-        *summary.description == *self.config.description
+        summary.creator == self.creator
+            && *summary.description == *self.config.description
             && *summary.language == *self.config.language
             && summary.is_open == self.is_open()
             && summary.is_non_anonymous == self.config.non_anonymous
@@ -275,8 +312,8 @@ impl Room {
 
     /// An administrator of the service creates it: it exists without occupants.
     pub(crate) fn unlock_persistent(&mut self) {
-        self.locked = false;
         self.config.persistent = true;
+        self.state = self.state.after(RoomEvent::Configured { persistent: true });
     }
 
     /// Whether what is stored has changed since the last call.
@@ -284,7 +321,27 @@ impl Room {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// The stored state changes.
+    /// Affiliations that were not stored yet; with `all`, every one.
+    pub(crate) fn take_unsaved_affiliations(&mut self, all: bool) -> Vec<RoomAffiliation> {
+        self.affiliations.take_unsaved(all)
+    }
+
+    /// The store has all affiliations.
+    pub(crate) fn affiliations_are_stored(&mut self) {
+        self.affiliations.mark_stored();
+    }
+
+    /// Changes of these users' affiliations were not stored.
+    pub(crate) fn affiliations_are_not_stored(&mut self, users: Vec<Jid>) {
+        self.affiliations.mark_unsaved(users);
+    }
+
+    /// A temporary room: affiliations are stored, all of them, when it becomes persistent.
+    pub(crate) fn forget_unsaved_affiliations(&mut self) {
+        self.affiliations.forget_unsaved();
+    }
+
+    /// The stored state changes, other than affiliations.
     fn note_change(&mut self) {
         self.is_changed = true;
         self.is_copy_outdated = true;
@@ -333,7 +390,7 @@ impl Room {
     }
 
     fn limits(&self) -> &RoomLimits {
-        &self.options.limits
+        if self.is_full { &self.options.limits_when_full } else { &self.options.limits }
     }
 
     /// Handles a presence to the room or an occupant.
@@ -371,18 +428,29 @@ impl Room {
     ///
     /// # Errors
     /// The error for the requester.
-    pub(crate) fn request(&mut self, ctx: &mut RoomCtx<'_>, request: &RoomRequest<'_>) -> IqAnswer {
+    pub(crate) fn request(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        request: &RoomRequest<'_>,
+    ) -> Result<RoomAnswer, StanzaError> {
         self.answer(ctx, request).map_err(|error| match error.by {
             Some(_) => error,
             None => error.by(self.jid.as_str()),
         })
     }
 
-    fn answer(&mut self, ctx: &mut RoomCtx<'_>, request: &RoomRequest<'_>) -> IqAnswer {
-        if self.locked && !self.is_owner(ctx, request.from.bare()) {
+    fn answer(
+        &mut self,
+        ctx: &mut RoomCtx<'_>,
+        request: &RoomRequest<'_>,
+    ) -> Result<RoomAnswer, StanzaError> {
+        if self.is_locked() && !self.is_owner(ctx, request.from.bare()) {
             return Err(StanzaCondition::ItemNotFound.into());
         }
-        match (request.payload.ns(), request.payload.name()) {
+        if let Some(list) = self.stored_list(ctx, request)? {
+            return Ok(RoomAnswer::List(list));
+        }
+        let result = match (request.payload.ns(), request.payload.name()) {
             (Some(Ns::MucAdmin), "query") => self.admin_request(ctx, request),
             (Some(Ns::MucOwner), "query") => self.owner_request(ctx, request),
             (Some(Ns::DiscoInfo), "query") => self.disco_info(ctx, request),
@@ -393,7 +461,8 @@ impl Room {
             (Some(Ns::Commands), "command") => self.hat_request(ctx, request),
             (Some(Ns::Ping), "ping") => Ok(Vec::new()),
             _ => Err(StanzaCondition::ServiceUnavailable.into()),
-        }
+        };
+        result.map(RoomAnswer::Result)
     }
 
     /// Removes sessions that did not receive a stanza (section 11.1, section 18.1.2).

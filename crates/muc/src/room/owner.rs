@@ -13,7 +13,7 @@ use xml::{Ns, TreeNode, Writer};
 use super::admin::check_domain;
 use super::history::write_occupant_id;
 use super::presence::OccupantChange;
-use super::{Room, RoomConfig, RoomCtx, RoomRequest, RoomState, write_status_codes};
+use super::{Room, RoomConfig, RoomCtx, RoomEvent, RoomRequest, write_status_codes};
 use crate::privileges::{Affiliation, RoomRole};
 
 const OWNERS: &str = "muc#roomconfig_roomowners";
@@ -52,7 +52,7 @@ impl Room {
         let form = request.payload.child("x", Ns::DataForms).ok_or(StanzaCondition::BadRequest)?;
         if form.attr("type").as_deref() == Some("cancel") {
             // Section 10.1.3: a room that was never configured is not created.
-            if self.locked {
+            if self.is_locked() {
                 self.destroy(ctx, &DestroyNotice::default());
             }
             return Ok(Vec::new());
@@ -80,8 +80,12 @@ impl Room {
     fn configure(&mut self, ctx: &mut RoomCtx<'_>, submitted: &DataForm) -> Result<(), StanzaError> {
         let lists = self.read_lists(submitted)?;
         let before = self.config.clone();
-        let limits = *self.limits();
-        self.config.apply(submitted, &limits)?;
+        let mut config = before.clone();
+        config.apply(submitted, self.limits())?;
+        if !config.persistent {
+            self.check_temporary_lists()?;
+        }
+        self.config = config;
         if before.presence_broadcast != self.config.presence_broadcast {
             self.presence_broadcast_changed(ctx, &before.presence_broadcast);
         }
@@ -89,7 +93,8 @@ impl Room {
             self.change_affiliation(ctx, &user, affiliation, None, None, None);
         }
         self.note_change();
-        let was_locked = std::mem::replace(&mut self.locked, false);
+        let was_locked = self.is_locked();
+        self.state = self.state.after(RoomEvent::Configured { persistent: self.config.persistent });
         if was_locked {
             self.invitations = Default::default();
         }
@@ -231,7 +236,7 @@ impl Room {
             ctx.send_shared(stanza, &occupant.jid, &session);
         }
         self.occupants = Default::default();
-        self.state = RoomState::Destroyed;
+        self.state = self.state.after(RoomEvent::Destroyed);
     }
 }
 

@@ -98,7 +98,10 @@ impl Room {
     /// A session leaves, or is gone. `stanza` is its unavailable presence.
     pub(super) fn leave(&mut self, ctx: &mut RoomCtx<'_>, from: &Jid, stanza: Option<&SharedStanza>) {
         // Section 10.1.3: the owner has not configured the room.
-        if self.locked && self.occupants.session_count() == 1 && self.occupants.of_session(from).is_some() {
+        if self.is_locked()
+            && self.occupants.session_count() == 1
+            && self.occupants.of_session(from).is_some()
+        {
             return self.destroy(ctx, &DestroyNotice::default());
         }
         let content = stanza.and_then(|stanza| {

@@ -79,7 +79,6 @@ impl Room {
                 // They end the reservation of their nickname only.
                 Affiliation::Admin | Affiliation::Owner => {
                     self.affiliations.set(&user, affiliation, Some(""), None);
-                    self.note_change();
                     return Ok(Vec::new());
                 }
                 Affiliation::None | Affiliation::Outcast => return Err(StanzaCondition::NotAllowed.into()),
@@ -104,7 +103,6 @@ impl Room {
         self.check_affiliation_capacity(0, self.affiliations.growth(&user, Some(&nick), None))?;
         if affiliation >= Affiliation::Member {
             self.affiliations.set(&user, affiliation, Some(&nick), None);
-            self.note_change();
         } else if self.config.members_only || self.config.moderated {
             if self.registrations.add(user.as_ref(), ctx.now, EXPIRY_MILLIS)? {
                 self.request_registration(ctx, user.as_str(), &nick, &form);

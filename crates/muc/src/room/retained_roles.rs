@@ -30,6 +30,11 @@ impl RetainedRoles {
         }
     }
 
+    /// The account of a user was removed.
+    pub(super) fn forget(&mut self, user: &Jid) {
+        self.0.retain(|one| one != user);
+    }
+
     /// The room is not moderated any more.
     pub(super) fn clear(&mut self) {
         self.0 = VecDeque::new();

@@ -1,10 +1,11 @@
-//! A room as it is stored: configuration, affiliations, subject and vCard as bytes, and the history as messages.
+//! A room as it is stored: configuration, subject, vCard and hats as bytes, affiliations as rows, and the history as messages.
 //!
 //! ```text
 //! 1 version; configuration (a form), subject, its sender and text, vCard: each 4 octets of length and the octets; then for
-//! each affiliation 1 octet, bare JID, nickname, reason; for each hat octet 16, URI, title, hue; for each user with a hat octet 17,
-//! bare JID, URI, nothing
+//! each hat octet 16, URI, title, hue; for each user with a hat octet 17, bare JID, URI, nothing
 //! ```
+//!
+//! Octets below 16 were affiliations.
 //!
 //! # Pitfalls
 //!
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use jid::Jid;
 use stanza::payload::data_form::{DataForm, FormKind};
 use stanza::payload::datetime;
-use store::{RoomHistoryEntry, RoomRecord, StoredRoom};
+use store::{RoomHistoryEntry, RoomRecord};
 use throng_core::SharedStanza;
 use throng_core::limits::STANZA_LIMITS;
 use xml::{NamespaceContext, Ns, Tree, Writer};
@@ -23,13 +24,12 @@ use xml::{NamespaceContext, Ns, Tree, Writer};
 use super::avatar::RoomAvatar;
 use super::history::HistoryItem;
 use super::messages::is_activity;
-use super::{Room, RoomState};
+use super::{Affiliations, Room, RoomEvent};
 use crate::options::ServiceOptions;
-use crate::privileges::Affiliation;
 
 /// Version of the encoding.
 const VERSION: u8 = 1;
-/// A hat, and a user with a hat (XEP-0317), in place of an affiliation.
+/// A hat, and a user with a hat (XEP-0317).
 const HAT: u8 = 16;
 const WORN_HAT: u8 = 17;
 
@@ -61,8 +61,15 @@ pub(super) fn put_field(out: &mut Vec<u8>, field: &[u8]) {
     out.extend(field);
 }
 
+/// A room that was read.
+pub(crate) struct LoadedRoom {
+    pub(crate) record: RoomRecord,
+    pub(crate) affiliations: Affiliations,
+    pub(crate) history: Vec<RoomHistoryEntry>,
+}
+
 impl Room {
-    /// The room without its history.
+    /// The room without its affiliations and history.
     pub(crate) fn record(&self) -> RoomRecord {
         let mut state = vec![VERSION];
         let mut form = Vec::with_capacity(2048);
@@ -73,13 +80,6 @@ impl Room {
         put_field(&mut state, subject.map_or("", |(_, from)| from.as_str()).as_bytes());
         put_field(&mut state, self.subject.text.as_bytes());
         put_field(&mut state, self.avatar.as_ref().map(|avatar| &*avatar.card).unwrap_or_default());
-        for (user, entry) in self.affiliations.iter() {
-            let position = Affiliation::ALL.iter().position(|one| *one == entry.affiliation).unwrap_or(1);
-            state.push(u8::try_from(position).unwrap_or(1));
-            put_field(&mut state, user.as_str().as_bytes());
-            put_field(&mut state, entry.nick.as_deref().unwrap_or_default().as_bytes());
-            put_field(&mut state, entry.reason.as_deref().unwrap_or_default().as_bytes());
-        }
         for hat in self.hats.iter() {
             state.push(HAT);
             hat.iter().for_each(|text| put_field(&mut state, text.as_bytes()));
@@ -102,12 +102,12 @@ impl Room {
     }
 
     /// The room from the store; `None` if it cannot be read.
-    pub(crate) fn restore(jid: Jid, options: Arc<ServiceOptions>, stored: StoredRoom) -> Option<Room> {
-        let StoredRoom { record, history } = stored;
+    pub(crate) fn restore(jid: Jid, options: Arc<ServiceOptions>, loaded: LoadedRoom) -> Option<Room> {
+        let LoadedRoom { record, affiliations, history } = loaded;
         let limits = options.limits;
         let mut room = Room::create(jid, options, record.creator);
-        room.affiliations = Default::default();
-        (room.locked, room.is_changed, room.state) = (false, false, RoomState::Alive);
+        room.affiliations = affiliations;
+        room.is_changed = false;
         let mut fields = FieldReader(&record.state);
         if fields.octet()? != VERSION {
             return None;
@@ -116,6 +116,7 @@ impl Room {
         let form = Tree::parse(fields.bytes()?, &scope, &STANZA_LIMITS).ok()?;
         let form = DataForm::read(form.root()).ok()?;
         room.config.apply(&form, &limits).ok()?;
+        room.state = room.state.after(RoomEvent::Configured { persistent: room.config.persistent });
         let (subject, from, text) = (fields.bytes()?, fields.text()?, fields.text()?);
         if let Some(stanza) = SharedStanza::read(subject).filter(|_| !subject.is_empty()) {
             room.subject.stanza = Some((stanza, Jid::from_stored(from).ok()?));
@@ -136,12 +137,7 @@ impl Room {
             let user = Jid::from_stored(key).ok()?;
             if octet == WORN_HAT {
                 room.hats.assign(&user, second);
-                continue;
             }
-            let affiliation = *Affiliation::ALL.get(usize::from(octet))?;
-            let (nick, reason) = (second, third);
-            let nick = Some(nick).filter(|nick| !nick.is_empty());
-            room.affiliations.set(&user, affiliation, nick, Some(reason).filter(|reason| !reason.is_empty()));
         }
         for item in history.iter().filter_map(HistoryItem::read) {
             if item.stanza.tree().is_ok_and(|tree| is_activity(tree.root())) {

@@ -50,12 +50,11 @@ impl Room {
         }
     }
 
-    /// Occupants whose presence everybody received have left a large room: others take their places, few at a time.
+    /// A room is not large any more: those who were hidden are shown, few at a time. Not before: each of those who leave a large room
+    /// would cause a presence to all others.
     pub(crate) fn announce_next(&mut self, ctx: &mut RoomCtx<'_>) {
         for _ in 0..MAX_ANNOUNCED_AT_ONCE {
-            if self.occupants.announced_count() >= self.announced_limit()
-                || self.occupants.first_hidden().is_none()
-            {
+            if self.occupants.len() > self.announced_limit() || self.occupants.first_hidden().is_none() {
                 return;
             }
             self.announce_hidden(ctx);

@@ -193,3 +193,48 @@ fn a_reload_changes_limits_of_rooms_that_exist() {
         1
     );
 }
+
+#[test]
+fn the_memory_of_rooms_that_one_user_has_created_is_bounded() {
+    let play = Shakespeare::with(&[
+        ("memory_per_user", OptionValue::Int(200_000)),
+        ("stanzas_per_second_per_sender", OptionValue::Int(0)),
+    ]);
+    let (crone, hag) = (play.crone(), play.hag());
+    let join = |client: &NodeClient, room: &str| {
+        let to = format!("{room}@conference.example.com");
+        let entered = client.request(&format!("<presence to='{to}/witch'>{MUC}</presence>")).concat();
+        let form = "<x xmlns='jabber:x:data' type='submit'/>";
+        request(
+            client,
+            "set",
+            &to,
+            &format!("<query xmlns='http://jabber.org/protocol/muc#owner'>{form}</query>"),
+        );
+        entered
+    };
+    let say = |client: &NodeClient, room: &str, count: usize| {
+        let body = "x".repeat(10_000);
+        for _ in 0..count {
+            client.send(&format!(
+                "<message to='{room}@conference.example.com' type='groupchat'><body>{body}</body></message>"
+            ));
+            client.recv();
+        }
+    };
+    let rooms = ["a", "b", "c", "d", "e"];
+    for room in rooms {
+        assert!(join(&crone, room).contains("<status code='201'/>"));
+    }
+    assert!(join(&hag, "heath").contains("<status code='201'/>"));
+    say(&crone, "a", 2);
+    let before = counting_allocator::live_bytes();
+    rooms.iter().for_each(|room| say(&crone, room, 40));
+    let more = counting_allocator::live_bytes() - before;
+    assert!(more < 300_000, "{more} bytes of 2 MB");
+    // Others have their own.
+    say(&hag, "heath", 15);
+    let again =
+        play.wicca().request(&format!("<presence to='heath@conference.example.com/w'>{MUC}</presence>"));
+    assert_eq!(again.concat().matches("<body>").count(), 15);
+}

@@ -7,18 +7,18 @@ use testkit::TestNodes;
 
 use super::*;
 
-const ROOMS: usize = 16;
+pub(super) const ROOMS: usize = 16;
 
-fn room(number: usize) -> String {
+pub(super) fn room(number: usize) -> String {
     format!("room{number}@conference.example.com")
 }
 
-struct Cluster {
-    nodes: TestNodes,
+pub(super) struct Cluster {
+    pub(super) nodes: TestNodes,
 }
 
 impl Cluster {
-    fn new(count: usize) -> Cluster {
+    pub(super) fn new(count: usize) -> Cluster {
         Cluster::with_faults(count, 0, NetworkFaults::default())
     }
 
@@ -30,20 +30,20 @@ impl Cluster {
         Cluster { nodes }
     }
 
-    fn connect(&self, node: usize, user: &str) -> NodeClient {
+    pub(super) fn connect(&self, node: usize, user: &str) -> NodeClient {
         let client = self.nodes.node(node).connect(user, "desktop");
         self.nodes.settle();
         client
     }
 
     /// Sends a stanza; what its sender receives.
-    fn send(&self, client: &NodeClient, stanza: &str) -> Vec<String> {
+    pub(super) fn send(&self, client: &NodeClient, stanza: &str) -> Vec<String> {
         client.send(stanza);
         self.nodes.settle();
         masked(client.recv())
     }
 
-    fn enter(&self, client: &NodeClient, number: usize, nick: &str) -> String {
+    pub(super) fn enter(&self, client: &NodeClient, number: usize, nick: &str) -> String {
         self.send(client, &format!("<presence to='{}/{nick}'>{MUC}</presence>", room(number))).concat()
     }
 
@@ -51,7 +51,7 @@ impl Cluster {
         self.configure(client, number, true)
     }
 
-    fn configure(&self, client: &NodeClient, number: usize, persistent: bool) -> String {
+    pub(super) fn configure(&self, client: &NodeClient, number: usize, persistent: bool) -> String {
         let form = format!(
             "<x xmlns='jabber:x:data' type='submit'>{}</x>",
             field("muc#roomconfig_persistentroom", if persistent { "1" } else { "0" })
@@ -91,7 +91,7 @@ impl Cluster {
     }
 
     /// Lets time pass; each second everything that can happen does.
-    fn pass(&self, seconds: u32) {
+    pub(super) fn pass(&self, seconds: u32) {
         for _ in 0..seconds {
             self.nodes.advance(1);
             self.nodes.settle();

@@ -8,7 +8,7 @@ use store::{
     StoreError, StoreErrorKind, StoreFuture,
 };
 
-use super::{OWNED_TABLES, TableStatements, address, address_dictionary, bare, id, logins};
+use super::{OWNED_TABLES, TableStatements, address, address_dictionary, bare, id, logins, rooms};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, RowsStatement, SizedStatement, SqlRow, placeholders};
 use crate::error::corrupt;
@@ -70,6 +70,7 @@ impl TableStatements for AccountStatements {
                 .copied()
                 .flatten()
                 .map(|table| d.sql(&format!("DELETE FROM {table} WHERE owner = ?")))
+                .chain(rooms::REMOVED_USER.map(|sql| d.sql(sql)))
                 .chain([d.sql("DELETE FROM account WHERE id = ?")])
                 .collect(),
             names: RowsStatement::insert_new(d, "username", &["domain", "name", "id"]),

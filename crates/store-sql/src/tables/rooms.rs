@@ -1,14 +1,17 @@
-//! Persistent rooms, by the numbers of their addresses, and their discussion history.
+//! Persistent rooms, by the numbers of their addresses, their affiliations, and their discussion history.
 
 use std::collections::BTreeMap;
 
 use jid::{Jid, JidRef};
-use store::rooms::{KEEP_ALL, ListedRoom, MAX_COUNT, RoomHistoryEntry, RoomRecord, StoredRoom, WriteFence};
+use store::rooms::{
+    AffiliationPage, AffiliationPosition, KEEP_ALL, LOADED_AFFILIATIONS, ListedRoom, MAX_COUNT,
+    NO_AFFILIATION, RoomAffiliation, RoomHistoryEntry, RoomRecord, RoomUpdate, StoredRoom, WriteFence,
+};
 use store::{Rooms, StoreError, StoreErrorKind, StoreFuture};
 
 use super::{TableStatements, address, address_dictionary, bare};
 use crate::SqlStores;
-use crate::dialect::{Arg, DbConnection, Dialect, RowsStatement, SqlRow};
+use crate::dialect::{Arg, DbConnection, Dialect, RowStatement, RowsStatement, SqlRow};
 use crate::error::corrupt;
 use crate::writer::Owner;
 
@@ -21,16 +24,34 @@ pub(crate) struct RoomStatements {
     append: RowsStatement,
     newest_beyond: String,
     trim: String,
-    remove: String,
-    remove_history: String,
+    remove: [String; 3],
+    affiliations: [String; 2],
+    affiliations_with: [String; 2],
+    put_affiliations: RowsStatement,
+    remove_affiliations: RowStatement,
     list: String,
     list_all: String,
     count: String,
     count_created: String,
 }
 
+/// Statements of the removal of an account, with its number: a ban stays.
+pub(super) const REMOVED_USER: [&str; 2] = [
+    "DELETE FROM room_affiliation WHERE entity = ? AND affiliation > 1",
+    "UPDATE room SET creator = room WHERE creator = ?",
+];
+
+const AFFILIATION_COLUMNS: [&str; 5] = ["room", "entity", "affiliation", "nick", "reason"];
+
 impl TableStatements for RoomStatements {
     fn new(d: &dyn Dialect) -> RoomStatements {
+        let affiliations = |condition: &str| {
+            let select = "SELECT a.jid, f.affiliation, f.nick, f.reason FROM room_affiliation f \
+                          JOIN address a ON a.id = f.entity WHERE f.room = ?";
+            [("> ?", "f.entity"), ("< ?", "f.entity DESC")].map(|(range, order)| {
+                d.sql(&format!("{select} {condition} AND f.entity {range} ORDER BY {order} LIMIT ? OFFSET ?"))
+            })
+        };
         RoomStatements {
             // The lock delays the next owner until this transaction has ended.
             fence: {
@@ -52,8 +73,18 @@ impl TableStatements for RoomStatements {
                 "SELECT id FROM room_message WHERE room = ? ORDER BY id DESC LIMIT ? OFFSET ?",
             ),
             trim: d.sql("DELETE FROM room_message WHERE room = ? AND id <= ?"),
-            remove: d.sql("DELETE FROM room WHERE room = ?"),
-            remove_history: d.sql("DELETE FROM room_message WHERE room = ?"),
+            remove: ["room_message", "room_affiliation", "room"]
+                .map(|table| d.sql(&format!("DELETE FROM {table} WHERE room = ?"))),
+            affiliations: affiliations(""),
+            affiliations_with: affiliations("AND f.affiliation = ?"),
+            put_affiliations: {
+                let (key, others) = AFFILIATION_COLUMNS.split_at(2);
+                RowsStatement::upsert(d, "room_affiliation", key, others)
+            },
+            remove_affiliations: RowStatement::new(
+                d,
+                "DELETE FROM room_affiliation WHERE room = ? AND entity = ?",
+            ),
             list: d.sql(
                 "SELECT r.room, a.jid, r.title FROM address s JOIN room r ON r.service = s.id \
                  JOIN address a ON a.id = r.room WHERE s.jid = ? AND r.public = 1 AND r.room > ? \
@@ -76,20 +107,22 @@ impl TableStatements for RoomStatements {
 
     #[cfg(test)]
     fn all(&self) -> Vec<&str> {
-        vec![
+        let mut all: Vec<&str> = vec![
             &self.fence,
             &self.find,
             &self.load,
             &self.history,
             &self.newest_beyond,
             &self.trim,
-            &self.remove,
-            &self.remove_history,
+            self.remove_affiliations.text(),
             &self.list,
             &self.list_all,
             &self.count,
             &self.count_created,
-        ]
+        ];
+        let several = self.remove.iter().chain(&self.affiliations).chain(&self.affiliations_with);
+        all.extend(several.map(String::as_str));
+        all
     }
 }
 
@@ -111,7 +144,14 @@ async fn load(conn: &mut DbConnection, name: &str, messages: u32) -> Result<Opti
         title: row.text(3)?.to_owned(),
         state: row.bytes(4)?.to_vec(),
     };
-    let args = [Arg::number(row.number(0)?), Arg::number(messages.into())];
+    let room = row.number(0)?;
+    let first = AffiliationPage {
+        affiliation: None,
+        position: AffiliationPosition::First,
+        limit: LOADED_AFFILIATIONS,
+    };
+    let affiliations = affiliations(conn, room, &first).await?;
+    let args = [Arg::number(room), Arg::number(messages.into())];
     let rows = conn.fetch_all(&context.sql.rooms.history, &args).await?;
     let entry = |row: &SqlRow| {
         let id = std::str::from_utf8(row.bytes(0)?)
@@ -120,7 +160,132 @@ async fn load(conn: &mut DbConnection, name: &str, messages: u32) -> Result<Opti
     };
     // The newest came first.
     let history = rows.iter().rev().map(entry).collect::<Result<_, StoreError>>()?;
-    Ok(Some(StoredRoom { record, history }))
+    Ok(Some(StoredRoom { record, affiliations, history }))
+}
+
+/// A page of affiliations of a stored room.
+async fn affiliations(
+    conn: &mut DbConnection,
+    room: u64,
+    page: &AffiliationPage,
+) -> Result<Vec<RoomAffiliation>, StoreError> {
+    let context = conn.context.clone();
+    let (is_reverse, user, offset) = match &page.position {
+        AffiliationPosition::First => (false, None, 0),
+        AffiliationPosition::After(user) => (false, Some(user), 0),
+        AffiliationPosition::Before(user) => (true, Some(user), 0),
+        AffiliationPosition::Last => (true, None, 0),
+        AffiliationPosition::Index(index) => (false, None, *index),
+    };
+    let end = match user {
+        None if is_reverse => i64::MAX.unsigned_abs(),
+        None => 0,
+        Some(user) => {
+            let name = user.as_ref().bare();
+            match address_dictionary::find(conn, &[name.as_str()]).await?.into_values().next() {
+                Some(id) => id.get().into(),
+                None => return Ok(Vec::new()),
+            }
+        }
+    };
+    let sql = &context.sql.rooms;
+    let rest = [Arg::number(end), Arg::number(page.limit.into()), Arg::number(offset.into())];
+    let at = usize::from(is_reverse);
+    let rows = match page.affiliation {
+        Some(kind) => {
+            let args = [&[Arg::number(room), Arg::number(kind.into())], rest.as_slice()].concat();
+            conn.fetch_all(&sql.affiliations_with[at], &args).await?
+        }
+        None => {
+            let args = [&[Arg::number(room)], rest.as_slice()].concat();
+            conn.fetch_all(&sql.affiliations[at], &args).await?
+        }
+    };
+    let text = |bytes: &[u8]| {
+        let text = std::str::from_utf8(bytes);
+        text.map(Box::from).map_err(|_| corrupt("a nickname or reason of a room's affiliation is not text"))
+    };
+    let affiliation = |row: &SqlRow| {
+        let number = u8::try_from(row.number(1)?);
+        Ok(RoomAffiliation {
+            user: address(row.text(0)?)?,
+            affiliation: number.map_err(|_| corrupt("the affiliation of a user with a room is unknown"))?,
+            nick: text(row.bytes(2)?)?,
+            reason: text(row.bytes(3)?)?,
+        })
+    };
+    let mut found = rows.iter().map(affiliation).collect::<Result<Vec<_>, StoreError>>()?;
+    if is_reverse {
+        found.reverse();
+    }
+    Ok(found)
+}
+
+/// A row of an affiliation: numbers of the room and the user, affiliation, nickname, reason.
+pub(crate) struct AffiliationRow<'a> {
+    pub(crate) room: u64,
+    pub(crate) user: &'a str,
+    pub(crate) affiliation: u8,
+    pub(crate) nick: &'a [u8],
+    pub(crate) reason: &'a [u8],
+}
+
+/// Puts affiliations.
+pub(crate) async fn put_affiliations(
+    conn: &mut DbConnection,
+    all: &[AffiliationRow<'_>],
+) -> Result<(), StoreError> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    let context = conn.context.clone();
+    let users: Vec<&str> = all.iter().map(|one| one.user).collect();
+    let ids = address_dictionary::intern(conn, &users).await?;
+    let mut args = Vec::with_capacity(all.len() * AFFILIATION_COLUMNS.len());
+    for one in all {
+        let id =
+            ids.get(one.user).ok_or_else(|| corrupt("an inserted address is missing from the database"))?;
+        args.extend([
+            Arg::number(one.room),
+            Arg::number(id.get().into()),
+            Arg::number(one.affiliation.into()),
+            Arg::Bytes(one.nick),
+            Arg::Bytes(one.reason),
+        ]);
+    }
+    conn.execute_rows(&context.sql.rooms.put_affiliations, AFFILIATION_COLUMNS.len(), &args).await.map(drop)
+}
+
+/// Puts and removes affiliations of a room.
+async fn change_affiliations(
+    conn: &mut DbConnection,
+    name: &str,
+    changes: &[RoomAffiliation],
+) -> Result<(), StoreError> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let context = conn.context.clone();
+    let Some(room) = find(conn, name).await? else { return Ok(()) };
+    let (removed, put): (Vec<_>, Vec<_>) = changes.iter().partition(|one| one.affiliation == NO_AFFILIATION);
+    let removed: Vec<&str> = removed.iter().map(|one| one.user.as_str()).collect();
+    if !removed.is_empty() {
+        let ids = address_dictionary::find(conn, &removed).await?;
+        let args: Vec<Arg<'_>> =
+            ids.values().flat_map(|id| [Arg::number(room), Arg::number(id.get().into())]).collect();
+        conn.execute_each(&context.sql.rooms.remove_affiliations, &args).await?;
+    }
+    let rows: Vec<AffiliationRow<'_>> = put
+        .into_iter()
+        .map(|one| AffiliationRow {
+            room,
+            user: one.user.as_str(),
+            affiliation: one.affiliation,
+            nick: one.nick.as_bytes(),
+            reason: one.reason.as_bytes(),
+        })
+        .collect();
+    put_affiliations(conn, &rows).await
 }
 
 /// Fails if the condition of a write is not true.
@@ -183,8 +348,10 @@ async fn append(
 async fn remove(conn: &mut DbConnection, name: &str) -> Result<bool, StoreError> {
     let context = conn.context.clone();
     let Some(room) = find(conn, name).await? else { return Ok(false) };
-    conn.execute(&context.sql.rooms.remove_history, &[Arg::number(room)]).await?;
-    Ok(conn.execute(&context.sql.rooms.remove, &[Arg::number(room)]).await? > 0)
+    for statement in &context.sql.rooms.remove {
+        conn.execute(statement, &[Arg::number(room)]).await?;
+    }
+    Ok(true)
 }
 
 async fn list(
@@ -215,20 +382,36 @@ impl Rooms for SqlStores {
         })
     }
 
-    fn put(&self, room: JidRef<'_>, record: RoomRecord, fence: Option<WriteFence>) -> StoreFuture<'_, ()> {
+    fn update(&self, room: JidRef<'_>, update: RoomUpdate, fence: Option<WriteFence>) -> StoreFuture<'_, ()> {
         let name = bare(room);
-        let bytes = record.state.len() + record.title.len() + 256;
+        let of_record = update.record.as_ref().map_or(0, |record| record.state.len() + record.title.len());
+        let bytes = |one: &RoomAffiliation| one.user.as_str().len() + one.nick.len() + one.reason.len() + 64;
+        let bytes = update.affiliations.iter().map(bytes).sum::<usize>() + of_record + 256;
         self.writer.call(
             Owner::Name(name.clone()),
             bytes,
-            (name, record, fence),
-            |conn, (name, record, fence)| {
+            (name, update, fence),
+            |conn, (name, update, fence)| {
                 Box::pin(async move {
                     check_fence(conn, fence.as_ref()).await?;
-                    put(conn, name, record).await
+                    if let Some(record) = &update.record {
+                        put(conn, name, record).await?;
+                    }
+                    change_affiliations(conn, name, &update.affiliations).await
                 })
             },
         )
+    }
+
+    fn affiliations(&self, room: JidRef<'_>, page: AffiliationPage) -> StoreFuture<'_, Vec<RoomAffiliation>> {
+        self.read((bare(room), page), |conn, (room, page)| {
+            Box::pin(async move {
+                match find(conn, room).await? {
+                    Some(room) => affiliations(conn, room, page).await,
+                    None => Ok(Vec::new()),
+                }
+            })
+        })
     }
 
     fn append(

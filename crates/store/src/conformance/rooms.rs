@@ -1,7 +1,10 @@
 //! Conformance tests of [`crate::Rooms`].
 
 use super::{Fixture, UNUSUAL, jid, join_all};
-use crate::rooms::{KEEP_ALL, RoomHistoryEntry, RoomRecord, WriteFence};
+use crate::rooms::{
+    AffiliationPage, AffiliationPosition, KEEP_ALL, LOADED_AFFILIATIONS, NO_AFFILIATION, RoomAffiliation,
+    RoomHistoryEntry, RoomRecord, RoomUpdate, WriteFence,
+};
 use crate::{StoreErrorKind, Stores};
 
 cases! {
@@ -16,6 +19,10 @@ cases! {
     unusual_titles_and_large_states_are_kept,
     many_writers_append_to_one_room,
     a_write_whose_fence_was_replaced_changes_nothing,
+    affiliations_are_put_replaced_and_removed_one_by_one,
+    affiliations_are_listed_in_pages,
+    a_removed_account_has_no_affiliations_and_has_created_nothing,
+    a_hundred_thousand_affiliations_are_read_in_pages,
 }
 
 fn record(title: &str, is_public: bool, state: &[u8]) -> RoomRecord {
@@ -27,7 +34,8 @@ fn entry(id: &str, message: &[u8]) -> RoomHistoryEntry {
 }
 
 async fn put(stores: &Stores, room: &str, record: RoomRecord) {
-    stores.rooms.put(jid(room).as_ref(), record, None).await.unwrap();
+    let update = RoomUpdate { record: Some(record), ..RoomUpdate::default() };
+    stores.rooms.update(jid(room).as_ref(), update, None).await.unwrap();
 }
 
 async fn history(stores: &Stores, room: &str) -> Vec<RoomHistoryEntry> {
@@ -176,7 +184,11 @@ async fn a_write_whose_fence_was_replaced_changes_nothing(f: Fixture) {
     let room = jid("coven@rooms.example.org");
     let fence = |value: &[u8]| Some(WriteFence { key: "slice 7".into(), value: value.into() });
     let (rooms, settings) = (&f.stores.rooms, &f.stores.server_kv);
-    let put = |title, value| rooms.put(room.as_ref(), record(title, true, b""), fence(value));
+    let put = |title, value| {
+        let affiliations = vec![affiliation(title, 4, "", "")];
+        let update = RoomUpdate { record: Some(record(title, true, b"")), affiliations };
+        rooms.update(room.as_ref(), update, fence(value))
+    };
     assert_eq!(put("none", b"1").await.unwrap_err().kind, StoreErrorKind::Fenced, "no value");
     settings.put("slice 7", b"1").await.unwrap();
     put("first", b"1").await.unwrap();
@@ -191,5 +203,126 @@ async fn a_write_whose_fence_was_replaced_changes_nothing(f: Fixture) {
     }
     let stored = rooms.load(room.as_ref(), 99).await.unwrap().unwrap();
     assert_eq!((&*stored.record.title, stored.history), ("first", vec![entry("a", b"1")]));
+    assert_eq!(stored.affiliations, [affiliation("first", 4, "", "")]);
     assert!(rooms.remove(room.as_ref(), fence(b"2")).await.unwrap());
+}
+
+fn affiliation(user: &str, number: u8, nick: &str, reason: &str) -> RoomAffiliation {
+    RoomAffiliation {
+        user: jid(&format!("{user}@example.org")),
+        affiliation: number,
+        nick: nick.into(),
+        reason: reason.into(),
+    }
+}
+
+async fn affiliate(stores: &Stores, room: &str, affiliations: Vec<RoomAffiliation>) {
+    let update = RoomUpdate { record: None, affiliations };
+    stores.rooms.update(jid(room).as_ref(), update, None).await.unwrap();
+}
+
+async fn affiliations(stores: &Stores, room: &str) -> Vec<RoomAffiliation> {
+    stores.rooms.load(jid(room).as_ref(), 0).await.unwrap().map(|room| room.affiliations).unwrap_or_default()
+}
+
+async fn affiliations_are_put_replaced_and_removed_one_by_one(f: Fixture) {
+    let (room, other) = ("coven@rooms.example.org", "heath@rooms.example.org");
+    affiliate(&f.stores, room, vec![affiliation("ann", 4, "", "")]).await;
+    put(&f.stores, other, record("", true, b"")).await;
+    put(&f.stores, room, record("", true, b"")).await;
+    assert!(affiliations(&f.stores, room).await.is_empty(), "there was no room");
+    affiliate(&f.stores, room, vec![affiliation("ann", 4, "", ""), affiliation("bob", 2, "Bob", "")]).await;
+    let mut all = vec![affiliation("ann", 4, "", ""), affiliation("bob", 2, "Bob", "")];
+    assert_eq!(affiliations(&f.stores, room).await, all);
+    put(&f.stores, room, record("Cave", false, b"1")).await;
+    assert_eq!(affiliations(&f.stores, room).await, all, "they stay when the room is put");
+    for text in UNUSUAL.iter().filter(|text| text.len() < 1_000) {
+        affiliate(&f.stores, room, vec![affiliation("bob", 0, text, text)]).await;
+        all[1] = affiliation("bob", 0, text, text);
+        assert_eq!(affiliations(&f.stores, room).await, all);
+    }
+    let domain = RoomAffiliation { user: jid("spam.example"), ..affiliation("x", 0, "", &"x".repeat(4_096)) };
+    let gone = affiliation("ann", NO_AFFILIATION, "", "");
+    let unknown = affiliation("nobody", NO_AFFILIATION, "", "");
+    affiliate(&f.stores, room, vec![gone, unknown, domain.clone()]).await;
+    assert_eq!(affiliations(&f.stores, room).await, [all[1].clone(), domain]);
+    assert!(affiliations(&f.stores, other).await.is_empty());
+    f.stores.rooms.remove(jid(room).as_ref(), None).await.unwrap();
+    put(&f.stores, room, record("", true, b"")).await;
+    assert!(affiliations(&f.stores, room).await.is_empty(), "they are removed with the room");
+}
+
+async fn affiliations_are_listed_in_pages(f: Fixture) {
+    let room = "coven@rooms.example.org";
+    put(&f.stores, room, record("", true, b"")).await;
+    let all: Vec<_> = (0..9).map(|n| affiliation(&format!("u{n}"), 2 * (n % 2), "", "")).collect();
+    for one in &all {
+        // So that the order of numbers is known.
+        affiliate(&f.stores, room, vec![one.clone()]).await;
+    }
+    let page = |affiliation, position, limit| {
+        let page = AffiliationPage { affiliation, position, limit };
+        let stores = f.stores.clone();
+        async move {
+            let found = stores.rooms.affiliations(jid(room).as_ref(), page).await.unwrap();
+            found
+                .iter()
+                .map(|one| one.user.local().unwrap_or_default().to_owned())
+                .collect::<Vec<_>>()
+                .join(" ")
+        }
+    };
+    use AffiliationPosition::{After, Before, First, Index, Last};
+    let user = |n: u32| jid(&format!("u{n}@example.org"));
+    assert_eq!(page(None, First, 4).await, "u0 u1 u2 u3");
+    assert_eq!(page(None, After(user(3)), 99).await, "u4 u5 u6 u7 u8");
+    assert_eq!(page(None, Before(user(3)), 2).await, "u1 u2");
+    assert_eq!(page(None, Last, 2).await, "u7 u8");
+    assert_eq!(page(Some(2), First, 2).await, "u1 u3");
+    assert_eq!(page(Some(2), After(user(3)), 2).await, "u5 u7");
+    assert_eq!(page(Some(2), After(user(4)), 1).await, "u5", "a user with another affiliation");
+    assert_eq!(page(Some(0), Before(user(6)), 2).await, "u2 u4");
+    assert_eq!(page(Some(0), Last, 2).await, "u6 u8");
+    assert_eq!(page(Some(0), Index(3), 9).await, "u6 u8");
+    assert_eq!(page(Some(0), After(jid("nobody@example.org")), 9).await, "");
+    assert_eq!(page(Some(4), First, 9).await, "");
+}
+
+async fn a_removed_account_has_no_affiliations_and_has_created_nothing(f: Fixture) {
+    let (room, other) = ("coven@rooms.example.org", "heath@rooms.example.org");
+    let ann = jid("ann@example.org");
+    f.stores.accounts.create(&ann, b"x").await.unwrap();
+    for room in [room, other] {
+        put(&f.stores, room, record("", true, b"")).await;
+    }
+    let bob = affiliation("bob", 3, "Bob", "");
+    affiliate(&f.stores, room, vec![affiliation("ann", 4, "Ann", ""), bob.clone()]).await;
+    let ban = affiliation("ann", 0, "", "spam");
+    affiliate(&f.stores, other, vec![ban.clone()]).await;
+    f.stores.accounts.remove(ann.as_ref()).await.unwrap().unwrap();
+    assert_eq!(affiliations(&f.stores, room).await, [bob]);
+    assert_eq!(affiliations(&f.stores, other).await, [ban], "a ban stays");
+    assert_eq!(f.stores.rooms.count_created(ann.as_ref(), 9).await.unwrap(), 0);
+    let stored = f.stores.rooms.load(jid(room).as_ref(), 0).await.unwrap().unwrap();
+    assert_eq!(stored.record.creator, jid(room));
+}
+
+async fn a_hundred_thousand_affiliations_are_read_in_pages(f: Fixture) {
+    let room = "coven@rooms.example.org";
+    put(&f.stores, room, record("", true, b"")).await;
+    for batch in 0..20 {
+        let users = (0..5_000).map(|n| affiliation(&format!("u{batch}-{n}"), 2, "", ""));
+        affiliate(&f.stores, room, users.collect()).await;
+    }
+    assert_eq!(affiliations(&f.stores, room).await.len(), LOADED_AFFILIATIONS as usize);
+    let (mut seen, mut position) = (std::collections::BTreeSet::new(), AffiliationPosition::First);
+    loop {
+        let page = AffiliationPage { affiliation: Some(2), position, limit: 1_000 };
+        let page = f.stores.rooms.affiliations(jid(room).as_ref(), page).await.unwrap();
+        let Some(last) = page.last() else { break };
+        position = AffiliationPosition::After(last.user.clone());
+        seen.extend(page.into_iter().map(|one| one.user));
+    }
+    assert_eq!(seen.len(), 100_000);
+    f.stores.rooms.remove(jid(room).as_ref(), None).await.unwrap();
 }

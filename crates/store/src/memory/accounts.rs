@@ -76,6 +76,7 @@ impl Accounts for MemoryStore {
         let mut state = self.state.lock();
         let removed = state.find_id(account).and_then(|id| {
             let entry = state.accounts.remove(&id)?;
+            state.forget_in_rooms(id, account);
             let contacts =
                 entry.roster.into_values().filter(RosterItem::has_subscription_or_request).collect();
             Some(RemovedAccount { id, contacts })

@@ -1,17 +1,22 @@
 //! Persistent rooms, in memory.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use jid::{Jid, JidRef};
 
 use super::{MemoryState, MemoryStore, ready};
-use crate::rooms::{ListedRoom, MAX_COUNT, RoomHistoryEntry, RoomRecord, StoredRoom, WriteFence};
+use crate::rooms::{
+    AffiliationPage, AffiliationPosition, LOADED_AFFILIATIONS, ListedRoom, MAX_COUNT, NO_AFFILIATION,
+    RoomAffiliation, RoomHistoryEntry, RoomRecord, RoomUpdate, StoredRoom, WriteFence,
+};
 use crate::{AddressId, Rooms, StoreError, StoreErrorKind, StoreFuture};
 
-/// A room with its history by id.
+/// A room with its affiliations by address, and its history by id.
 pub(super) struct RoomEntry {
     jid: Jid,
     record: RoomRecord,
+    affiliations: BTreeMap<AddressId, RoomAffiliation>,
     history: BTreeMap<Box<str>, Vec<u8>>,
 }
 
@@ -27,6 +32,46 @@ fn check_fence(state: &MemoryState, fence: Option<&WriteFence>) -> Result<(), St
             Err(StoreError::new(StoreErrorKind::Fenced, "another node owns the room"))
         }
         _ => Ok(()),
+    }
+}
+
+impl MemoryState {
+    /// An account is removed.
+    pub(super) fn forget_in_rooms(&mut self, account: AddressId, jid: JidRef<'_>) {
+        for entry in self.rooms.values_mut() {
+            if entry.affiliations.get(&account).is_some_and(|one| one.affiliation > NO_AFFILIATION) {
+                entry.affiliations.remove(&account);
+            }
+            if entry.record.creator.as_ref() == jid.bare() {
+                entry.record.creator = entry.jid.clone();
+            }
+        }
+    }
+
+    fn update_room(&mut self, room: JidRef<'_>, update: RoomUpdate) -> Result<(), StoreError> {
+        let id = self.intern(room)?;
+        if let Some(record) = update.record {
+            let jid = room.bare().to_jid();
+            match self.rooms.get_mut(&id) {
+                Some(entry) => entry.record = record,
+                None => {
+                    let (affiliations, history) = Default::default();
+                    self.rooms.insert(id, RoomEntry { jid, record, affiliations, history });
+                }
+            }
+        }
+        if !self.rooms.contains_key(&id) {
+            return Ok(());
+        }
+        for one in update.affiliations {
+            let user = self.intern(one.user.as_ref())?;
+            let Some(entry) = self.rooms.get_mut(&id) else { continue };
+            match one.affiliation {
+                NO_AFFILIATION => entry.affiliations.remove(&user),
+                _ => entry.affiliations.insert(user, one),
+            };
+        }
+        Ok(())
     }
 }
 
@@ -64,6 +109,7 @@ impl Rooms for MemoryStore {
         let entry = state.find_id(room).and_then(|id| state.rooms.get(&id));
         ready(Ok(entry.map(|entry| StoredRoom {
             record: entry.record.clone(),
+            affiliations: entry.affiliations.values().take(LOADED_AFFILIATIONS as usize).cloned().collect(),
             history: entry
                 .history
                 .iter()
@@ -73,14 +119,44 @@ impl Rooms for MemoryStore {
         })))
     }
 
-    fn put(&self, room: JidRef<'_>, record: RoomRecord, fence: Option<WriteFence>) -> StoreFuture<'_, ()> {
+    fn update(&self, room: JidRef<'_>, update: RoomUpdate, fence: Option<WriteFence>) -> StoreFuture<'_, ()> {
         let mut state = self.state.lock();
         if let Err(error) = check_fence(&state, fence.as_ref()) {
             return ready(Err(error));
         }
-        ready(state.intern(room).map(|id| {
-            let history = state.rooms.remove(&id).map(|entry| entry.history).unwrap_or_default();
-            state.rooms.insert(id, RoomEntry { jid: room.bare().to_jid(), record, history });
+        ready(state.update_room(room, update))
+    }
+
+    fn affiliations(&self, room: JidRef<'_>, page: AffiliationPage) -> StoreFuture<'_, Vec<RoomAffiliation>> {
+        let state = self.state.lock();
+        let Some(entry) = state.find_id(room).and_then(|id| state.rooms.get(&id)) else {
+            return ready(Ok(Vec::new()));
+        };
+        let (first, end) = (Bound::Unbounded, Bound::Unbounded);
+        let user = |jid: &Jid| state.find_id(jid.as_ref());
+        let (range, skip, is_reverse) = match &page.position {
+            AffiliationPosition::First => ((first, end), 0, false),
+            AffiliationPosition::Last => ((first, end), 0, true),
+            AffiliationPosition::Index(index) => ((first, end), *index as usize, false),
+            AffiliationPosition::After(jid) => match user(jid) {
+                Some(id) => ((Bound::Excluded(id), end), 0, false),
+                None => return ready(Ok(Vec::new())),
+            },
+            AffiliationPosition::Before(jid) => match user(jid) {
+                Some(id) => ((first, Bound::Excluded(id)), 0, true),
+                None => return ready(Ok(Vec::new())),
+            },
+        };
+        let of_kind = |one: &&RoomAffiliation| page.affiliation.is_none_or(|kind| one.affiliation == kind);
+        let chosen = entry.affiliations.range(range).map(|(_, one)| one).filter(of_kind);
+        let limit = page.limit as usize;
+        ready(Ok(match is_reverse {
+            false => chosen.skip(skip).take(limit).cloned().collect(),
+            true => {
+                let mut last: Vec<_> = chosen.rev().take(limit).cloned().collect();
+                last.reverse();
+                last
+            }
         }))
     }
 

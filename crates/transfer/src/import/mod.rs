@@ -25,7 +25,7 @@ use std::sync::Arc;
 use base::{BoxFuture, Secret};
 use jid::Jid;
 use sasl::KeyShapes;
-use store::{PhotoHash, RoomRecord, SearchableProfile, StoreError, Stores};
+use store::{PhotoHash, RoomUpdate, SearchableProfile, StoreError, Stores};
 
 use self::checkpoint::Checkpoint;
 use self::created::CreatedAccounts;
@@ -63,7 +63,7 @@ pub struct FeatureFormats {
     /// Indexes a vCard; `None` if it is empty.
     pub vcard: fn(&[u8]) -> Result<Option<IndexedVcard>, String>,
     /// A room as it is stored; an error is a reason for people.
-    pub room: fn(&SourceRoom) -> Result<RoomRecord, String>,
+    pub room: fn(&SourceRoom) -> Result<RoomUpdate, String>,
 }
 
 /// A domain that the server serves.

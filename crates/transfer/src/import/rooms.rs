@@ -9,8 +9,8 @@ impl ImportRun<'_> {
             count_domain(&mut self.foreign_rooms, room.jid.domain());
             return Ok(());
         }
-        let record = match (self.options.formats.room)(room) {
-            Ok(record) => record,
+        let update = match (self.options.formats.room)(room) {
+            Ok(update) => update,
             Err(reason) => {
                 self.skip(room.jid.as_str(), format!("the room: {reason}"));
                 return Ok(());
@@ -18,13 +18,13 @@ impl ImportRun<'_> {
         };
         match self.stores.rooms.load(room.jid.as_ref(), 0).await? {
             // An interrupted part of this import has written it.
-            Some(found) if found.record == record => {}
+            Some(found) if Some(&found.record) == update.record.as_ref() => {}
             Some(_) => {
                 self.skip(room.jid.as_str(), "a room with this address exists");
                 return Ok(());
             }
             None if self.options.dry_run => {}
-            None => self.stores.rooms.put(room.jid.as_ref(), record, None).await?,
+            None => self.stores.rooms.update(room.jid.as_ref(), update, None).await?,
         }
         self.counts.rooms += 1;
         Ok(())

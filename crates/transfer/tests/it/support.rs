@@ -7,7 +7,7 @@ use base::{ManualClock, Secret};
 use jid::Jid;
 use sasl::Credentials;
 use store::conformance::block_on_ready;
-use store::{AccountSecrets, RoomRecord, SearchableProfile, Stores};
+use store::{AccountSecrets, RoomRecord, RoomUpdate, SearchableProfile, Stores};
 use throng_transfer::{
     AccountLimits, ExportCounts, ExportDomain, ExportOptions, FeatureFormats, ImportCounts, ImportDomain,
     ImportError, ImportObserver, ImportOptions, SkippedData, TransferSource, export, import,
@@ -89,7 +89,8 @@ pub(crate) fn options(dry_run: bool) -> ImportOptions {
                 let title = room.config.iter().find(|(field, _)| *field == "muc#roomconfig_roomname");
                 let title = title.and_then(|(_, values)| values.first().cloned()).unwrap_or_default();
                 let state = format!("{room:?}").into_bytes();
-                Ok(RoomRecord { creator: room.jid.clone(), title, is_public: true, state })
+                let record = RoomRecord { creator: room.jid.clone(), title, is_public: true, state };
+                Ok(RoomUpdate { record: Some(record), ..RoomUpdate::default() })
             },
         },
         derive: Box::new(|passwords: Vec<Secret>| {

@@ -1,0 +1,115 @@
+//! Lists of 100 000 affiliations: what is stored, what is in memory, and what clients receive. Counts and sizes, no times.
+
+use counting_allocator::live_bytes;
+use jid::Jid;
+
+use super::*;
+
+const MEMBERS: usize = 100_000;
+/// Bytes of a member of a large room.
+const MEMBER_BYTES: isize = 20;
+
+fn stored_state(play: &Shakespeare) -> (usize, usize) {
+    let room = Jid::parse(ROOM).unwrap();
+    let stored = play.engine.block_on(play.engine.stores.rooms.load(room.as_ref(), 0)).unwrap().unwrap();
+    (stored.record.state.len(), stored.affiliations.len())
+}
+
+fn set(crone: &NodeClient, from: usize, affiliation: &str) {
+    let items: String = (from..from + 100)
+        .map(|n| format!("<item affiliation='{affiliation}' jid='u{n}@example.com'/>"))
+        .collect();
+    let answer = admin(crone, "set", &items).pop().unwrap();
+    assert!(answer.contains("type='result'"), "{from}: {answer}");
+}
+
+/// A page of the members; the addresses and the number of all.
+fn page(client: &NodeClient, set: &str) -> (Vec<String>, usize) {
+    let set = match set {
+        "" => String::new(),
+        set => format!("<set xmlns='http://jabber.org/protocol/rsm'>{set}</set>"),
+    };
+    let answer = admin(client, "get", &format!("<item affiliation='member'/>{set}")).concat();
+    let members = answer.split(" jid='").skip(1).map(|rest| rest.split('\'').next().unwrap().to_owned());
+    let count = answer.split_once("<count>").unwrap_or_else(|| panic!("{answer}")).1;
+    (members.collect(), count.split('<').next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn a_hundred_thousand_members_are_set_listed_admitted_and_removed() {
+    let play = Shakespeare::with(&[
+        ("affiliations", OptionValue::Int(200_000)),
+        ("stanzas_per_second_per_sender", OptionValue::Int(0)),
+    ]);
+    let crone = play.room(&field("muc#roomconfig_persistentroom", "1"));
+    let (state, _) = stored_state(&play);
+    for batch in 0..MEMBERS / 100 {
+        set(&crone, batch * 100, "member");
+    }
+    assert_eq!(
+        stored_state(&play),
+        (state, 1_000),
+        "the state has no lists, and the store gives a part of them"
+    );
+    // What a room in use has in memory beyond one that is not.
+    crone.request(&format!("<presence to='{ROOM}/firstwitch' type='unavailable'/>"));
+    let before = live_bytes();
+    assert!(enter(&crone, "firstwitch").concat().contains("affiliation='owner'"));
+    let loaded = live_bytes() - before;
+    println!("{loaded} bytes of a room with {MEMBERS} members");
+    assert!(loaded <= MEMBERS as isize * MEMBER_BYTES, "{loaded} bytes");
+    // A client that does not know pages gets the first one.
+    let (first, count) = page(&crone, "");
+    assert_eq!((first.len(), count), (1_000, MEMBERS));
+    let mut seen = std::collections::BTreeSet::new();
+    let mut after = String::new();
+    loop {
+        let (members, _) = page(&crone, &format!("<max>1000</max>{after}"));
+        let Some(last) = members.last() else { break };
+        after = format!("<after>{last}</after>");
+        seen.extend(members);
+    }
+    assert_eq!(seen.len(), MEMBERS);
+    let (last, _) = page(&crone, "<max>3</max><before/>");
+    let (previous, _) = page(&crone, &format!("<max>3</max><before>{}</before>", last[0]));
+    let (by_index, _) = page(&crone, &format!("<max>6</max><index>{}</index>", MEMBERS - 6));
+    assert_eq!(by_index, [previous, last].concat());
+    assert_eq!(page(&crone, "<max>0</max>"), (Vec::new(), MEMBERS));
+    assert!(configure(&crone, &field("muc#roomconfig_membersonly", "1")).contains("type='result'"));
+    let (state, _) = stored_state(&play);
+    let member = play.engine.connect_anonymous("u77777", "r");
+    assert!(enter(&member, "member").concat().contains("affiliation='member'"));
+    let stranger = play.engine.connect_anonymous("u100000", "r");
+    assert_error(&enter(&stranger, "stranger"), "auth", "registration-required");
+    forget(&[&crone, &member]);
+    // The lists are too long for a room without the store.
+    let temporary = configure(&crone, &field("muc#roomconfig_persistentroom", "0"));
+    assert!(temporary.contains(&refusal("modify", "not-acceptable")), "{temporary}");
+    for batch in 0..MEMBERS / 100 {
+        set(&crone, batch * 100, "none");
+        forget(&[&member]);
+    }
+    assert_eq!(page(&crone, "<max>9</max>"), (Vec::new(), 0));
+    assert_eq!(stored_state(&play), (state, 1));
+    assert_error(&enter(&member, "member"), "auth", "registration-required");
+}
+
+#[test]
+fn a_change_of_a_list_writes_one_row_and_not_the_room() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_persistentroom", "1"));
+    set(&crone, 0, "outcast");
+    let room = Jid::parse(ROOM).unwrap();
+    // What the room does not write again stays as somebody else has left it.
+    let rooms = &play.engine.stores.rooms;
+    let mut record = play.engine.block_on(rooms.load(room.as_ref(), 0)).unwrap().unwrap().record;
+    record.title = "written by the test".to_owned();
+    let update = store::RoomUpdate { record: Some(record), ..Default::default() };
+    play.engine.block_on(rooms.update(room.as_ref(), update, None)).unwrap();
+    admin(&crone, "set", "<item affiliation='none' jid='u7@example.com'/>");
+    admin(&crone, "set", "<item affiliation='member' jid='u8@example.com' nick='eighth'/>");
+    let stored = play.engine.block_on(rooms.load(room.as_ref(), 0)).unwrap().unwrap();
+    assert_eq!((&*stored.record.title, stored.affiliations.len()), ("written by the test", 100));
+    let eighth = stored.affiliations.iter().find(|one| one.user.local() == Some("u8")).unwrap();
+    assert_eq!((eighth.affiliation, &*eighth.nick), (2, "eighth"));
+}

@@ -1,0 +1,12 @@
+-- Affiliations with persistent rooms; room and entity are numbers of addresses. Those in the state of rooms are moved here by
+-- src/room_affiliation_migration.rs.
+CREATE TABLE room_affiliation (
+    room        INTEGER NOT NULL,
+    entity      INTEGER NOT NULL,
+    affiliation INTEGER NOT NULL,
+    nick        BLOB NOT NULL,
+    reason      BLOB NOT NULL,
+    PRIMARY KEY (room, entity)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX room_affiliation_list ON room_affiliation (room, affiliation, entity);
+CREATE INDEX room_affiliation_entity ON room_affiliation (entity, room);
