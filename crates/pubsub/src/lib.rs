@@ -14,6 +14,7 @@ mod answers;
 mod bulk_nodes;
 mod commands;
 mod delivery;
+mod excluded_subscribers;
 mod get_pending;
 mod node;
 mod node_config;

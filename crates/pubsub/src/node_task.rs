@@ -234,7 +234,7 @@ impl NodeTask {
         }
     }
 
-    fn answer(
+    pub(crate) fn answer(
         &mut self,
         node: &Arc<Node>,
         ctx: &mut NodeCtx<'_>,
@@ -263,29 +263,6 @@ impl NodeTask {
             ctx.notices.clear();
         }
         answer
-    }
-
-    /// Answers a request of a conversion, unless a client has changed the node since the conversion has read it.
-    fn answer_conversion(
-        &mut self,
-        node: &Arc<Node>,
-        ctx: &mut NodeCtx<'_>,
-        (account, facts): (&Jid, &RequesterFacts),
-        (mut request, last_item): (NodeRequest, Option<u64>),
-    ) -> Result<PubSubAnswer, StanzaError> {
-        if let Some(one) = &self.node {
-            let is_creation = matches!(request, NodeRequest::Create { .. });
-            if !is_creation && one.last_seq() != last_item {
-                return Err(StanzaCondition::Conflict.into());
-            }
-            if let NodeRequest::Retract { ids, .. } = &mut request {
-                ids.retain(|id| one.has_item(id));
-                if ids.is_empty() {
-                    return Ok(PubSubAnswer::Payload(Vec::new()));
-                }
-            }
-        }
-        self.answer(node, ctx, (account, facts), request, false)
     }
 
     /// Handles an input of a node that was read.
@@ -490,51 +467,6 @@ impl NodeTask {
                 return;
             }
         }
-    }
-
-    /// Removes subscribers that may not stay after a change of the configuration. False if it failed: the change, or a part of
-    /// the removals, is not stored.
-    async fn recheck_subscribers(&mut self, node: &Arc<Node>) -> bool {
-        if !self.writes.flush(node).await {
-            return false;
-        }
-        let options = self.shared.options();
-        let new_id = || base::id::random_id().to_lowercase();
-        // The page after a subscriber that is removed would be empty: the changes wait for the end of the list.
-        let (mut after, mut removed) = (None, Vec::new());
-        let mut is_first = true;
-        loop {
-            let page = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), after, PAGE).await;
-            let (Ok(page), Some(one)) = (page, self.node.as_mut()) else { return false };
-            let (changes, notices) = {
-                let is_account = |jid: &Jid| is_account(node, jid);
-                let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &is_account, &options.limits);
-                one.remove_excluded(&mut ctx, &page);
-                if std::mem::take(&mut is_first) {
-                    one.remove_excluded_special(&mut ctx);
-                }
-                (ctx.changes, ctx.notices)
-            };
-            self.subscribers.apply(&changes);
-            if let Some(rest) =
-                Delivery::new(&self.key, &self.shared, node, notices).perform_to(&Arc::from([]))
-            {
-                rest.await;
-            }
-            after = page.last().cloned();
-            removed.extend(changes);
-            if page.len() < PAGE as usize {
-                break;
-            }
-        }
-        while !removed.is_empty() {
-            let rest = removed.split_off(removed.len().min(PAGE as usize));
-            self.writes.push(node, std::mem::replace(&mut removed, rest), AfterWrite::Nothing);
-            if !self.writes.flush(node).await {
-                return false;
-            }
-        }
-        true
     }
 
     /// Stores changes; reads what the answer needs, and sends it.

@@ -298,6 +298,26 @@ fn a_list_that_changes_while_items_are_converted_is_not_overwritten() {
 }
 
 #[test]
+fn a_client_that_changes_both_lists_removes_a_bookmark() {
+    let (engine, juliet) = waiting();
+    set_private(&engine, &juliet, &list_of(&[(PLAY, "a"), (ORCHARD, "b")]));
+    engine.run_tasks();
+    let list = list_of(&[(PLAY, "a")]);
+    engine.hold_store_call(Some("pubsub.load"));
+    send_private(&juliet, &list);
+    let publish = format!("<publish node='{STORAGE}'><item id='current'>{list}</item></publish>");
+    juliet.send(&format!("<iq type='set' id='s'><pubsub xmlns='{PUBSUB}'>{publish}</pubsub></iq>"));
+    engine.run_tasks();
+    engine.hold_store_call(None);
+    engine.run_tasks();
+    engine.run_tasks();
+    juliet.recv();
+    for place in [private(&juliet), items(&juliet, STORAGE), items(&juliet, ITEMS)] {
+        assert!(place.contains(PLAY) && !place.contains(ORCHARD), "{place}");
+    }
+}
+
+#[test]
 fn xep_0411_section_5_a_node_with_members_is_not_written() {
     let engine = verona();
     let juliet = connect(&engine, "juliet", "balcony", &[]);

@@ -214,7 +214,7 @@ impl PubSubNode {
         let is_plain = ctx.can_be_plain(&change.jid);
         let of_user = self.special.of_user(change.jid.as_ref()).len();
         let is_full = !is_plain
-            && (of_user >= ctx.limits.subscriptions_per_address
+            && (of_user >= ctx.limits.subscriptions_per_user_and_node
                 || self.check_special_capacity(ctx, 1).is_err());
         if is_full {
             return false;

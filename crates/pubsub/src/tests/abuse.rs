@@ -26,7 +26,7 @@ fn change_subscriptions(owner: &NodeClient, node: &str, changes: &[(&str, &str)]
 
 #[test]
 fn subscriptions_of_all_resources_of_a_user_are_limited_together() {
-    let denmark = Denmark::with(&[("subscriptions_per_address", OptionValue::Int(2))]);
+    let denmark = Denmark::with(&[("subscriptions_per_user_and_node", OptionValue::Int(2))]);
     let hamlet = denmark.node(&[]);
     let francisco = denmark.connect("francisco");
     let of = |resource: &str| subscribe_at(&francisco, NODE, &format!("francisco@example.com/{resource}"));

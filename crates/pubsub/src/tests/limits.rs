@@ -27,7 +27,7 @@ fn nodes_are_created_by_those_who_may() {
 fn section_6_1_3_9_subscriptions_of_a_user_are_limited() {
     let denmark = Denmark::with(&[
         ("subscriptions_per_user", OptionValue::Int(2)),
-        ("subscriptions_per_address", OptionValue::Int(3)),
+        ("subscriptions_per_user_and_node", OptionValue::Int(3)),
     ]);
     let hamlet = denmark.node(&[]);
     let francisco = denmark.connect("francisco");

@@ -1,5 +1,6 @@
 //! Conversions between items of accounts and what clients keep elsewhere: avatars and photos of vCards (XEP-0398 1.0.0, in
-//! `avatars.rs`); bookmarks as items, as one list in an item, and in private XML (XEP-0402, XEP-0411, in `bookmarks.rs`).
+//! `avatars.rs`); bookmarks as items, as one list in an item, and in private XML (XEP-0402, XEP-0411, in
+//! `bookmarks.rs`; as they are stored, in `bookmark_formats.rs`).
 //!
 //! A conversion is a task that reads all places from the store and changes those that differ from the one that a client has changed
 //! last. It runs on the node of the cluster that owns the nodes of the account, one of an account at a time (`conversion_queue.rs`),
@@ -15,8 +16,10 @@
 //! more. The conversion of the client's change follows.
 
 mod avatars;
+mod bookmark_formats;
 mod bookmarks;
 mod conversion_queue;
+mod node_request;
 
 use std::sync::{Arc, OnceLock, Weak};
 
