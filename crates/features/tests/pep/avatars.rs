@@ -207,11 +207,10 @@ fn section_3_2_metadata_are_published_when_the_data_are_stored() {
     let romeo = connect(&engine, "romeo", "orchard", &[METADATA]);
     engine.hold_store_call(Some("pubsub.apply"));
     juliet.send(&format!("<iq type='set' id='v'>{VCARD}</iq>"));
-    engine.run_tasks();
+    settle(&engine);
     assert!(events(&romeo.recv()).is_empty(), "before the data are stored");
     engine.hold_store_call(None);
-    engine.run_tasks();
-    engine.run_tasks();
+    settle(&engine);
     assert_eq!(events(&romeo.recv()).len(), 1);
 }
 
@@ -222,17 +221,16 @@ fn a_vcard_that_changes_meanwhile_keeps_its_change() {
     let juliet = connect(&engine, "juliet", "balcony", &[]);
     set_vcard(&engine, &juliet, "<vCard xmlns='vcard-temp'><FN>Juliet</FN></vCard>");
     publish_data(&juliet, "open");
-    engine.run_tasks();
+    settle(&engine);
     engine.hold_store_call(Some("vcards.get"));
     publish_metadata(&juliet, &info(""));
-    engine.run_tasks();
+    settle(&engine);
     let stored = answer(
         juliet.request("<iq type='set' id='v'><vCard xmlns='vcard-temp'><FN>J. Capulet</FN></vCard></iq>"),
     );
     assert!(stored.contains("type='result'"), "{stored}");
     engine.hold_store_call(None);
-    engine.run_tasks();
-    engine.run_tasks();
+    settle(&engine);
     let card = vcard(&engine, &juliet);
     assert!(card.contains("J. Capulet") && card.contains(BASE64), "{card}");
 }

@@ -259,12 +259,11 @@ fn a_list_that_changes_while_it_is_converted_leaves_no_bookmark_behind() {
         let (engine, juliet) = waiting();
         engine.hold_store_call(Some(call));
         send_private(&juliet, &list_of(&[(PLAY, "a"), (ORCHARD, "b")]));
-        engine.run_tasks();
+        settle(&engine);
         send_private(&juliet, &list_of(&[(PLAY, "a")]));
-        engine.run_tasks();
+        settle(&engine);
         engine.hold_store_call(None);
-        engine.run_tasks();
-        engine.run_tasks();
+        settle(&engine);
         juliet.recv();
         for place in [private(&juliet), items(&juliet, STORAGE), items(&juliet, ITEMS)] {
             assert!(place.contains(PLAY) && !place.contains(ORCHARD), "{call}: {place}");
@@ -277,19 +276,18 @@ fn a_list_that_changes_while_items_are_converted_is_not_overwritten() {
     for call in ["account_kv.get", "pubsub.items", "pubsub.load"] {
         let (engine, juliet) = waiting();
         set_private(&engine, &juliet, &list_of(&[(PLAY, "a")]));
-        engine.run_tasks();
+        settle(&engine);
         engine.hold_store_call(Some(call));
         juliet.send(&format!(
             "<iq type='set' id='b'><pubsub xmlns='{PUBSUB}'><publish node='{ITEMS}'><item id='{ORCHARD}'>{}</item>\
              </publish></pubsub></iq>",
             orchard("b")
         ));
-        engine.run_tasks();
+        settle(&engine);
         send_private(&juliet, &list_of(&[(PLAY, "renamed")]));
-        engine.run_tasks();
+        settle(&engine);
         engine.hold_store_call(None);
-        engine.run_tasks();
-        engine.run_tasks();
+        settle(&engine);
         juliet.recv();
         for place in [private(&juliet), items(&juliet, STORAGE), items(&juliet, ITEMS)] {
             assert!(place.contains("name='renamed'") && place.contains(ORCHARD), "{call}: {place}");
@@ -301,16 +299,16 @@ fn a_list_that_changes_while_items_are_converted_is_not_overwritten() {
 fn a_client_that_changes_both_lists_removes_a_bookmark() {
     let (engine, juliet) = waiting();
     set_private(&engine, &juliet, &list_of(&[(PLAY, "a"), (ORCHARD, "b")]));
-    engine.run_tasks();
+    settle(&engine);
     let list = list_of(&[(PLAY, "a")]);
     engine.hold_store_call(Some("pubsub.load"));
     send_private(&juliet, &list);
     let publish = format!("<publish node='{STORAGE}'><item id='current'>{list}</item></publish>");
     juliet.send(&format!("<iq type='set' id='s'><pubsub xmlns='{PUBSUB}'>{publish}</pubsub></iq>"));
-    engine.run_tasks();
+    settle(&engine);
     engine.hold_store_call(None);
-    engine.run_tasks();
-    engine.run_tasks();
+    settle(&engine);
+    settle(&engine);
     juliet.recv();
     for place in [private(&juliet), items(&juliet, STORAGE), items(&juliet, ITEMS)] {
         assert!(place.contains(PLAY) && !place.contains(ORCHARD), "{place}");

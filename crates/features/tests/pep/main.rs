@@ -46,6 +46,11 @@ fn verona_with(feature: &str, option: &str, value: i64) -> TestNode {
     engine
 }
 
+/// Runs the tasks of a node whose tasks may wait until none continues.
+fn settle(engine: &TestNode) {
+    (0..20).for_each(|_| engine.run_tasks());
+}
+
 fn people(engine: &TestNode) {
     for user in ["juliet", "romeo", "nurse", "benvolio"] {
         engine.create_user(user);
