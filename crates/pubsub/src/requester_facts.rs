@@ -106,7 +106,8 @@ impl NodeTask {
                 None => plain.contains(self.key.as_ref(), user.as_ref()).await?,
             };
             change.subscriber.has_plain_subscription = is_subscribed;
-            if is_subscribed || change.subscription.as_deref() != Some("subscribed") {
+            let is_unchanged = is_subscribed && change.jid.is_bare();
+            if is_unchanged || change.subscription.as_deref() != Some("subscribed") {
                 continue;
             }
             let is_own = user.as_ref() == owner.bare();

@@ -149,7 +149,7 @@ fn section_7_an_avatar_that_cannot_be_copied_leaves_no_former_photo() {
         let engine = verona();
         let juliet = connect(&engine, "juliet", "balcony", &[]);
         set_vcard(&engine, &juliet, VCARD);
-        assert!(vcard(&engine, &juliet).contains(BASE64));
+        assert!(vcard(&engine, &juliet).contains("PHOTO"));
         (engine, juliet)
     };
     let close = |juliet: &NodeClient| {
@@ -186,7 +186,7 @@ fn the_photo_stays_until_the_data_of_another_avatar_have_come() {
     let other = "d0941e68da8f38151ff86a61fc59f7c5cf9fcaa2";
     set_vcard(&engine, &juliet, VCARD);
     publish_metadata(&juliet, &format!("<info bytes='5' id='{other}' type='image/png'/>"));
-    assert!(vcard(&engine, &juliet).contains(BASE64));
+    assert!(vcard(&engine, &juliet).contains("dG8="));
     publish_as(&juliet, DATA, other, &format!("<data xmlns='{DATA}'>b3RoZXI=</data>"), "");
     assert!(vcard(&engine, &juliet).contains("b3RoZXI="), "also if they come after the metadata");
 }

@@ -10,8 +10,6 @@ use super::*;
 use crate::pep;
 use crate::pubsub_shared::UserChange;
 
-const NOBODY: &str = "nobody@example.com";
-
 fn subscribe_at(client: &NodeClient, node: &str, jid: &str) -> String {
     set(client, &format!("<subscribe node='{node}' jid='{jid}'/>"))
 }
@@ -586,6 +584,7 @@ fn a_contact_that_is_removed_or_blocked_receives_nothing_from_an_account() {
     let node = &denmark.engine.node;
     let block =
         node.account_views().update_blocklist(node, &owner, vec![other], Unblock::These(Vec::new()), 10);
-    denmark.engine.block_on(block).unwrap();
+    let (_, is_read_elsewhere) = denmark.engine.block_on(block).unwrap();
+    denmark.engine.block_on(is_read_elsewhere);
     assert_eq!(publish("urn:open", "3"), 0);
 }

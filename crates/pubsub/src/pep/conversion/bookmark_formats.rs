@@ -99,7 +99,9 @@ impl BookmarkList {
             bookmark.write(&mut w);
             w.end();
         }
-        others.iter().for_each(|other| drop(w.raw(other)));
+        for other in others {
+            w.raw(other);
+        }
         w.end();
         out
     }
