@@ -30,7 +30,7 @@ use transfer::prosody::ProsodyFolder;
 use transfer::server_data::ServerDataSource;
 use transfer::{
     AccountLimits, DerivePasswords, ExportCounts, ExportDomain, ExportOptions, FeatureFormats, ImportCounts,
-    ImportDomain, ImportObserver, ImportOptions, IndexedVcard, SkippedData, SourcePubSubNode,
+    ImportDomain, ImportObserver, ImportOptions, IndexedVcard, NewPubSubNode, SkippedData, SourcePubSubNode,
     SourcePubSubState, SourceRoom, TransferSource,
 };
 use transfer_sql::EjabberdDatabase;
@@ -431,10 +431,7 @@ fn room_record(room: &SourceRoom) -> Result<RoomRecord, String> {
 }
 
 /// The changes that create a PubSub node, and fields that have no place; the error is a reason for people.
-fn pubsub_node_changes(
-    node: &SourcePubSubNode,
-    now: u64,
-) -> Result<(Vec<PubSubChange>, Vec<String>), String> {
+fn pubsub_node_changes(node: &SourcePubSubNode, now: u64) -> Result<NewPubSubNode, String> {
     let SourcePubSubNode { name, owners, config } = node;
     ImportedNode { service: &name.service, created: now, owners, config }.changes()
 }

@@ -37,7 +37,7 @@ mod stanza_form;
 pub use export::{ExportCounts, ExportDomain, ExportError, ExportOptions, export};
 pub use import::{
     AccountLimits, DerivePasswords, FeatureFormats, ImportCounts, ImportDomain, ImportError, ImportObserver,
-    ImportOptions, IndexedVcard, import, key_shapes,
+    ImportOptions, IndexedVcard, NewPubSubNode, import, key_shapes,
 };
 pub use pubsub::{
     FormFields, PubSubNodeName, PubSubRecord, SourcePubSubItem, SourcePubSubNode, SourcePubSubState,

@@ -55,6 +55,9 @@ pub type DerivePasswords =
 /// The vCard as it is stored: the card, its searchable texts, the hash of its photo.
 pub type IndexedVcard = (Vec<u8>, SearchableProfile, Option<PhotoHash>);
 
+/// The changes that create a PubSub node, and fields of its configuration that have no place.
+pub type NewPubSubNode = (Vec<PubSubChange>, Vec<String>);
+
 /// How features store elements. They define the formats, and this crate knows no feature.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureFormats {
@@ -66,9 +69,8 @@ pub struct FeatureFormats {
     pub vcard: fn(&[u8]) -> Result<Option<IndexedVcard>, String>,
     /// A room as it is stored; an error is a reason for people.
     pub room: fn(&SourceRoom) -> Result<RoomRecord, String>,
-    /// The changes that create a PubSub node at this time, in milliseconds since 1970, and fields that have no place; an error is
-    /// a reason for people.
-    pub pubsub_node: fn(&SourcePubSubNode, u64) -> Result<(Vec<PubSubChange>, Vec<String>), String>,
+    /// A PubSub node that is created at this time, in milliseconds since 1970; an error is a reason for people.
+    pub pubsub_node: fn(&SourcePubSubNode, u64) -> Result<NewPubSubNode, String>,
     /// The changes for what one entity has at a node, and whether it is an account of this server.
     pub pubsub_state: fn(&SourcePubSubState, bool) -> Result<Vec<PubSubChange>, String>,
 }
