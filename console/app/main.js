@@ -20,6 +20,7 @@ import * as user from "../view/user.js";
 import * as sessions from "../view/sessions.js";
 import * as messages from "../view/messages.js";
 import * as rooms from "../view/rooms.js";
+import * as pubsub from "../view/pubsub.js";
 import * as domains from "../view/domains.js";
 import * as nodes from "../view/nodes.js";
 import * as commands from "../view/commands.js";
@@ -30,7 +31,7 @@ import * as audit from "../view/audit.js";
 /// Groups of the navigation: [letter, path, view].
 const NAVIGATION = [
   ["Live", [["o", "overview", overview], ["s", "sessions", sessions], ["n", "nodes", nodes]]],
-  ["People", [["u", "users", users], ["r", "rooms", rooms], ["m", "messages", messages]]],
+  ["People", [["u", "users", users], ["r", "rooms", rooms], ["p", "pubsub", pubsub], ["m", "messages", messages]]],
   ["Server", [["d", "domains", domains], ["c", "commands", commands], ["t", "tokens", tokens]]],
   ["Records", [["l", "log", log], ["a", "audit", audit]]],
 ];

@@ -58,6 +58,7 @@ static FILES: &[(&str, &[u8])] = files![
     "view/messages.js",
     "view/nodes.js",
     "view/overview.js",
+    "view/pubsub.js",
     "view/rooms.js",
     "view/roster.js",
     "view/session_table.js",

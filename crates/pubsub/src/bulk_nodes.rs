@@ -33,6 +33,9 @@ pub fn bulk_node(
         format!("the configuration is refused: {text}")
     };
     config.submit(&submitted, &options.limits).map_err(refused)?;
+    if !config.graph.parents.is_empty() || !config.graph.children.is_empty() {
+        return Err("collections are not supported".to_owned());
+    }
     let full = config.record(creator.bare().to_jid(), created, None);
     // Only these fields: the form of all of them would be the largest part of the database.
     let mut stored = Vec::with_capacity(256);

@@ -1,4 +1,4 @@
-//! Administration of nodes as commands: list, show, create, delete, subscribers, items. XEP-0133 has none for PubSub.
+//! Administration of nodes as commands: list, show, create, delete, subscribers, items, statistics. XEP-0133 has none for PubSub.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use throng_commands::{
 
 use crate::FEATURE;
 use crate::affiliation::NodeAffiliation;
-use crate::node::PubSubNode;
+use crate::node::{PubSubNode, ROOT_NODE};
 use crate::node_directory::other_owner;
 use crate::plain_subscriptions::PlainSubscriptions;
 use crate::pubsub_shared::NodeInput;
@@ -23,7 +23,7 @@ use crate::service::{PubSubService, node_address};
 
 /// All commands.
 pub(crate) static COMMANDS: &[&dyn FeatureDeclaration] =
-    &[&LIST, &SHOW, &CREATE, &DELETE, &SUBSCRIBERS, &ITEMS];
+    &[&LIST, &SHOW, &CREATE, &DELETE, &SUBSCRIBERS, &ITEMS, &STATISTICS];
 
 const NODE: CommandField =
     CommandField::new("node", "x-node", "The name of the node", CommandFieldKind::Text).required();
@@ -150,6 +150,24 @@ static ITEMS: Command = Command {
     ..Command::EMPTY
 };
 
+static LISTED: CommandField = CommandField::new("nodes", "x-nodes", "Listed nodes, 10 000 at most", COUNT);
+static PUBLICATIONS: CommandField =
+    CommandField::new("published", "x-published", "Items published since the start", COUNT);
+static PER_MINUTE: CommandField =
+    CommandField::new("per-minute", "x-per-minute", "Items published in the last minute", COUNT);
+
+/// Counts publications.
+static STATISTICS: Command = Command {
+    name: "get-pubsub-statistics",
+    node: "get-pubsub-statistics",
+    title: "Get Statistics of PubSub",
+    doc: "Shows how many PubSub nodes are listed, and how many items were published. In a cluster, publications are those of the \
+          PubSub nodes that this node owns.",
+    changes: false,
+    output: &[LISTED, PUBLICATIONS, PER_MINUTE],
+    ..Command::EMPTY
+};
+
 /// Registers the handlers.
 pub(crate) fn build(builder: &mut FeatureBuilder<'_>, service: &Arc<PubSubService>) {
     builder.command(&LIST, |call: CommandCall| -> CommandFuture { Box::pin(list(call)) });
@@ -162,6 +180,10 @@ pub(crate) fn build(builder: &mut FeatureBuilder<'_>, service: &Arc<PubSubServic
     let of = service.clone();
     builder
         .command(&DELETE, move |call: CommandCall| -> CommandFuture { Box::pin(delete(of.clone(), call)) });
+    let of = service.clone();
+    builder.command(&STATISTICS, move |call: CommandCall| -> CommandFuture {
+        Box::pin(statistics(of.clone(), call))
+    });
 }
 
 /// The address of the service.
@@ -215,8 +237,10 @@ async fn list(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let nodes = call.node.stores.pubsub.list_all(service.as_ref(), after, most).await?;
     let name = |jid: &Jid| jid.resource().unwrap_or_default().to_owned();
     let next = nodes.last().filter(|_| nodes.len() == most as usize).map(|node| name(&node.jid));
+    // The root node is not one of users.
+    let shown = nodes.iter().filter(|node| node.jid.resource() != Some(ROOT_NODE));
     let rows: Vec<OutputRow> =
-        nodes.iter().map(|node| vec![text(name(&node.jid)), text(node.title.clone())]).collect();
+        shown.map(|node| vec![text(name(&node.jid)), text(node.title.clone())]).collect();
     Ok(with_next(CommandOutput::done().with(&NODE_ROWS, OutputValue::Rows(rows)), next))
 }
 
@@ -245,6 +269,16 @@ async fn show(call: CommandCall) -> Result<CommandOutput, CommandError> {
         .with(&SUBSCRIBER_COUNT, OutputValue::Int(plain + stored.special.len() as u64))
         .with(&AFFILIATIONS, OutputValue::Rows(affiliations))
         .with(&CONFIG, OutputValue::Rows(config)))
+}
+
+async fn statistics(service: Arc<PubSubService>, call: CommandCall) -> Result<CommandOutput, CommandError> {
+    let address = service_address(&call)?;
+    let nodes = call.node.stores.pubsub.count(address.as_ref()).await?;
+    let (published, per_minute) = service.shared.publications.read(call.node.seconds());
+    Ok(CommandOutput::done()
+        .with(&LISTED, OutputValue::Int(nodes))
+        .with(&PUBLICATIONS, OutputValue::Int(published))
+        .with(&PER_MINUTE, OutputValue::Int(per_minute)))
 }
 
 async fn subscribers(call: CommandCall) -> Result<CommandOutput, CommandError> {

@@ -6,15 +6,19 @@ use std::sync::Arc;
 
 use base::BoxFuture;
 use jid::Jid;
+use queues::serial_task::MailboxFull;
 use stanza::{MessageType, StanzaCondition, StanzaKind};
 use throng_core::multicast::Multicast;
 use throng_core::session::Session;
 use throng_core::{Effect, Effects, Node, SharedStanza, StanzaSource, UndeliveredRecipient};
 use xml::Ns;
 
-use crate::node::{NodeEvent, Notice, with_subids};
+use crate::graph::{GraphGuard, GraphInput};
+use crate::node::{NodeEvent, Notice, ROOT_NODE, with_subids};
+use crate::node_directory::other_owner;
 use crate::pubsub_host::ImplicitRecipients;
 use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared};
+use crate::service::node_address;
 use crate::subscriber_filter::{FewUsers, SubscriberFilter};
 use crate::subscription::ShowValue;
 
@@ -29,6 +33,8 @@ pub(crate) struct Delivery {
     notices: Vec<Notice>,
     /// Who among the subscribers may still read the node; `None`: all.
     filter: Option<SubscriberFilter>,
+    /// Of a change of the graph, which ends when the other nodes have it.
+    guard: Option<Arc<GraphGuard>>,
 }
 
 impl Delivery {
@@ -38,19 +44,32 @@ impl Delivery {
         node: &Arc<Node>,
         notices: Vec<Notice>,
     ) -> Delivery {
-        Delivery { key: key.clone(), shared: shared.clone(), node: node.clone(), notices, filter: None }
+        Delivery {
+            key: key.clone(),
+            shared: shared.clone(),
+            node: node.clone(),
+            notices,
+            filter: None,
+            guard: None,
+        }
+    }
+
+    /// The notices are those of a change of the graph.
+    pub(crate) fn with_guard(mut self, guard: Option<Arc<GraphGuard>>) -> Delivery {
+        self.guard = guard;
+        self
     }
 
     fn events(&self) -> impl Iterator<Item = &NodeEvent> {
         self.notices.iter().filter_map(|notice| match notice {
             Notice::Event(event) => Some(event),
-            Notice::Direct { .. } | Notice::Shared { .. } => None,
+            Notice::Direct { .. } | Notice::Shared { .. } | Notice::Graph(_) => None,
         })
     }
 
     /// Whether plain subscribers must be known.
     pub(crate) fn is_for_all(&self) -> bool {
-        self.events().next().is_some()
+        self.events().any(|event| event.is_for_plain)
     }
 
     /// Whether only users who are online receive the events, and this node knows them all.
@@ -104,12 +123,13 @@ impl Delivery {
             return None;
         }
         let (node, service) = (self.node.clone(), self.key.bare().to_jid());
-        let mut run = DeliveryRun { node, service, steps: VecDeque::new() };
+        let mut run = DeliveryRun { node, service, shared: self.shared.clone(), steps: VecDeque::new() };
         let mut later: Vec<DeliveryStep> = Vec::new();
         for notice in &self.notices {
             match notice {
                 Notice::Event(event) => {
-                    let plain = self.admitted(event, plain);
+                    let nobody: Arc<[Jid]> = Arc::from([]);
+                    let plain = self.admitted(event, if event.is_for_plain { plain } else { &nobody });
                     self.add_event(&mut run, event, (&plain, is_last));
                     if is_last && event.implicit.is_some() {
                         self.add_implicit((&mut run, &mut later), event, &plain);
@@ -123,7 +143,11 @@ impl Delivery {
                     let (to, stanza) = (to.clone(), stanza.clone());
                     run.steps.push_back(DeliveryStep::Direct { to, stanza, is_addressed: false });
                 }
-                Notice::Direct { .. } | Notice::Shared { .. } => {}
+                Notice::Graph(input) if is_last => {
+                    let guard = self.guard.clone();
+                    run.steps.push_back(DeliveryStep::Graph { input: input.clone(), guard });
+                }
+                Notice::Direct { .. } | Notice::Shared { .. } | Notice::Graph(_) => {}
             }
         }
         run.steps.extend(later);
@@ -251,6 +275,11 @@ enum DeliveryStep {
         stanza: SharedStanza,
         subids: Vec<Box<str>>,
     },
+    /// To another node of the service.
+    Graph {
+        input: GraphInput,
+        guard: Option<Arc<GraphGuard>>,
+    },
     /// An event to recipients that must be read.
     Later(SharedStanza, BoxFuture<'static, Arc<[Jid]>>),
 }
@@ -258,6 +287,7 @@ enum DeliveryStep {
 /// A delivery under way. What is made for single recipients is made when what was made before is sent.
 struct DeliveryRun {
     node: Arc<Node>,
+    shared: Arc<PubSubShared>,
     service: Jid,
     steps: VecDeque<DeliveryStep>,
 }
@@ -302,7 +332,12 @@ impl DeliveryRun {
                     DeliveryStep::Later(stanza, read) if effects.is_empty() => {
                         return Some(self.deliver_later(stanza, read));
                     }
-                    later @ DeliveryStep::Later(..) => {
+                    DeliveryStep::Graph { input, guard } if effects.is_empty() => {
+                        if let Some(wait) = self.send_graph(input, guard) {
+                            return Some(wait);
+                        }
+                    }
+                    later @ (DeliveryStep::Later(..) | DeliveryStep::Graph { .. }) => {
                         self.steps.push_front(later);
                         break;
                     }
@@ -324,6 +359,26 @@ impl DeliveryRun {
         bytes
     }
 
+    /// Sends something to another node of the service. Returns what must be awaited.
+    fn send_graph(
+        &self,
+        input: GraphInput,
+        guard: Option<Arc<GraphGuard>>,
+    ) -> Option<BoxFuture<'static, ()>> {
+        let (node, shared, service) = (self.node.clone(), self.shared.clone(), self.service.clone());
+        let is_known = input.to() != ROOT_NODE || shared.root.known(node.seconds()) == Some(true);
+        if is_known {
+            return send_to_node(&node, &shared, &service, input, guard);
+        }
+        Some(Box::pin(async move {
+            if shared.root.exists(&node, service.as_ref()).await
+                && let Some(wait) = send_to_node(&node, &shared, &service, input, guard)
+            {
+                wait.await;
+            }
+        }))
+    }
+
     fn deliver_later(
         &self,
         stanza: SharedStanza,
@@ -342,6 +397,32 @@ impl DeliveryRun {
             }
         })
     }
+}
+
+/// Name of the notice of something for a node that another node of the cluster owns.
+pub(crate) const GRAPH_NOTICE: &str = "pubsub-graph";
+
+fn send_to_node(
+    node: &Arc<Node>,
+    shared: &Arc<PubSubShared>,
+    service: &Jid,
+    input: GraphInput,
+    guard: Option<Arc<GraphGuard>>,
+) -> Option<BoxFuture<'static, ()>> {
+    let key = node_address(service.as_ref(), input.to()).ok()?;
+    if let Some(other) = other_owner(node, &key) {
+        let host = shared.host.domain_of_collections().and_then(|domain| node.host(domain))?;
+        let content = input.encode(service.as_str());
+        if !peers::notices::send_notice_to(node, other, &host, GRAPH_NOTICE, &content) {
+            tracing::warn!(node = %other, to = %key, "a notice to a collection was not sent");
+        }
+        return None;
+    }
+    let (tasks, size) = (shared.tasks()?, input.size());
+    let message = NodeMessage { node: node.clone(), input: NodeInput::Graph { input, guard } };
+    let MailboxFull(message) = tasks.try_send(&node.spawner, &key, message, size).err()?;
+    // The graph has no circles, so the other node does not wait for this one.
+    Some(Box::pin(tasks.send(node.spawner.clone(), key, message, size)))
 }
 
 /// Whether the presence of a subscriber is one of those that it wants events for (section 16.4.2). Of a user without a session

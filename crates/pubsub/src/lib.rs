@@ -12,13 +12,16 @@ mod account_removal;
 mod affiliation;
 mod answers;
 mod bulk_nodes;
+mod collection_config;
 mod commands;
 mod delivery;
 mod excluded_subscribers;
 mod get_pending;
+mod graph;
 mod node;
 mod node_config;
 mod node_directory;
+mod node_import;
 mod node_lists;
 mod node_task;
 mod online_subscribers;
@@ -26,6 +29,7 @@ mod options;
 pub mod pep;
 mod plain_subscriptions;
 mod presence_fan_out;
+mod publish_rate;
 mod pubsub_error;
 mod pubsub_host;
 mod pubsub_shared;
@@ -54,6 +58,7 @@ use throng_core::service::ServiceCtx;
 use xml::Ns;
 
 pub use self::bulk_nodes::bulk_node;
+pub use self::node_import::{ImportedFields, ImportedNode, ImportedState, ImportedSubscription};
 
 use self::options::PubSubOptions;
 use self::pubsub_host::ServiceHost;
@@ -63,12 +68,16 @@ use self::service::PubSubService;
 pub static FEATURE: Feature = Feature {
     name: "pubsub",
     summary: "Nodes to which publishers publish items, and of which subscribers receive events.",
-    specs: &[Spec {
-        name: "XEP-0060",
-        title: "Publish-Subscribe",
-        version: "1.30.0",
-        not_implemented: "sections 6.3 and 12.6: digests and message bodies",
-    }],
+    specs: &[
+        Spec {
+            name: "XEP-0060",
+            title: "Publish-Subscribe",
+            version: "1.30.0",
+            not_implemented: "sections 6.3 and 12.6: digests and message bodies",
+        },
+        Spec { name: "XEP-0248", title: "PubSub Collection Nodes", version: "0.5.0", not_implemented: "" },
+        Spec { name: "XEP-0413", title: "Order-By", version: "0.2.1", not_implemented: "" },
+    ],
     disco: DISCO,
     service: Some(&ServiceSpec {
         identity: DiscoIdentity { category: "pubsub", kind: "service", name: "Publish-Subscribe" },
@@ -84,6 +93,7 @@ pub static FEATURE: Feature = Feature {
 const DISCO: &[DiscoFeature] = &[
     DiscoFeature::Service(Ns::Pubsub.as_str()),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#access-open"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#collections"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#config-node"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#create-and-configure"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#create-nodes"),
@@ -99,6 +109,7 @@ const DISCO: &[DiscoFeature] = &[
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#member-affiliation"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#meta-data"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#modify-affiliations"),
+    DiscoFeature::Service("http://jabber.org/protocol/pubsub#multi-collections"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#multi-items"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#multi-subscribe"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#outcast-affiliation"),
@@ -120,6 +131,8 @@ const DISCO: &[DiscoFeature] = &[
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#subscribe"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#subscription-notifications"),
     DiscoFeature::Service("http://jabber.org/protocol/pubsub#subscription-options"),
+    DiscoFeature::Service("urn:xmpp:order-by:1"),
+    DiscoFeature::Service("urn:xmpp:order-by:1@http://jabber.org/protocol/pubsub"),
     DiscoFeature::Service(Ns::Commands.as_str()),
     DiscoFeature::Service(Ns::Rsm.as_str()),
 ];
@@ -170,6 +183,8 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     });
     builder.provide(ServiceOfHost(service.clone()));
     builder.removed(Phase::Archive, account_removed);
+    let of_graph = service.clone();
+    builder.notice(delivery::GRAPH_NOTICE, move |ctx: &NoticeCtx<'_>| of_graph.handle_graph_notice(ctx));
     builder.notice(service::USER_NOTICE, move |ctx: &NoticeCtx<'_>| service.handle_notice(ctx));
 }
 

@@ -2,15 +2,19 @@
 //!
 //! One field is private: `throng#publishers_hear_nothing`. A publisher of such a node does not receive its own items.
 //!
-//! Not implemented: `pubsub#node_type` other than `leaf`, and transformations (`pubsub#body_xslt`, `pubsub#dataform_xslt`),
-//! which are stored for clients.
+//! Fields of collections are in `collection_config.rs`.
+//!
+//! Not implemented: transformations (`pubsub#body_xslt`, `pubsub#dataform_xslt`), which are stored for clients.
 
 use stanza::payload::data_form::{DataForm, FormError, FormField, FormFieldType, FormKind, FormOption};
 use stanza::{StanzaCondition, StanzaError};
 use store::PubSubNodeRecord;
 
+use crate::collection_config::{
+    CHILDREN, CollectionConfig, FIELDS_OF_LEAVES, MAX_CHILDREN, MAX_PARENTS, NODE_TYPE, NodeType, PARENTS,
+};
 use crate::options::PubSubLimits;
-use crate::pubsub_error::pubsub_error;
+use crate::pubsub_error::{graph_error, pubsub_error, unsupported};
 
 /// `FORM_TYPE` of the configuration.
 pub(crate) const CONFIG_FORM: &str = "http://jabber.org/protocol/pubsub#node_config";
@@ -33,19 +37,21 @@ macro_rules! choices {
         pub(crate) enum $name { $($choice),+ }
 
         impl $name {
-            const ALL: &'static [($name, &'static str, &'static str)] = &[$(($name::$choice, $text, $label)),+];
+            pub(crate) const ALL: &'static [($name, &'static str, &'static str)] = &[$(($name::$choice, $text, $label)),+];
 
             /// Its value in forms.
             pub(crate) fn as_str(self) -> &'static str {
                 match self { $($name::$choice => $text),+ }
             }
 
-            fn from_name(name: &str) -> Option<$name> {
+            pub(crate) fn from_name(name: &str) -> Option<$name> {
                 $name::ALL.iter().find(|(_, text, _)| *text == name).map(|(choice, ..)| *choice)
             }
         }
     };
 }
+
+pub(crate) use choices;
 
 choices! {
     /// Who may subscribe and retrieve items.
@@ -110,14 +116,14 @@ pub(crate) enum Bound {
 }
 
 impl Bound {
-    fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         match self {
             Bound::Number(number) => number.to_string(),
             Bound::Max => "max".to_owned(),
         }
     }
 
-    fn read(text: &str) -> Option<Bound> {
+    pub(crate) fn read(text: &str) -> Option<Bound> {
         match text.trim() {
             "max" => Some(Bound::Max),
             number => number.parse().ok().map(Bound::Number),
@@ -160,6 +166,9 @@ pub(crate) struct PubSubNodeConfig {
     pub(crate) temporary_subscriptions: bool,
     pub(crate) item_reply: ItemReply,
     pub(crate) publishers_hear_nothing: bool,
+    pub(crate) graph: CollectionConfig,
+    /// Nodes of accounts have no collections.
+    pub(crate) supports_collections: bool,
 }
 
 impl PubSubNodeConfig {
@@ -195,7 +204,15 @@ impl PubSubNodeConfig {
             temporary_subscriptions: false,
             item_reply: ItemReply::None,
             publishers_hear_nothing: false,
+            graph: CollectionConfig::default(),
+            supports_collections: true,
         }
+    }
+
+    /// The configuration of a collection that is created.
+    pub(crate) fn of_collection(limits: &PubSubLimits) -> PubSubNodeConfig {
+        let graph = CollectionConfig { node_type: NodeType::Collection, ..CollectionConfig::default() };
+        PubSubNodeConfig { graph, ..PubSubNodeConfig::new(limits) }
     }
 
     /// The configuration of a node that is created on an account: XEP-0163 1.2.2, section 3.5, with the values of XEP-0060,
@@ -205,6 +222,7 @@ impl PubSubNodeConfig {
             access_model: AccessModel::Presence,
             max_items: Bound::Number(limits.default_items),
             send_last: SendLast::OnSubAndPresence,
+            supports_collections: false,
             ..PubSubNodeConfig::new(limits)
         }
     }
@@ -239,6 +257,9 @@ impl PubSubNodeConfig {
     /// The record of a node with this configuration.
     pub(crate) fn record(&self, creator: jid::Jid, created: u64, redirect: Option<&str>) -> PubSubNodeRecord {
         let mut form = self.form(FormKind::Submit);
+        if self.graph.parents.is_empty() {
+            form.fields.retain(|field| field.var != PARENTS);
+        }
         if let Some(uri) = redirect {
             form = form.field(FormField::new(FormFieldType::Hidden, super::node::REDIRECT).value(uri));
         }
@@ -249,7 +270,8 @@ impl PubSubNodeConfig {
             creator,
             created,
             title,
-            is_listed: self.is_listed() && redirect.is_none(),
+            // The children of a collection are found there.
+            is_listed: self.is_listed() && redirect.is_none() && self.graph.parents.is_empty(),
             config,
         }
     }
@@ -272,7 +294,7 @@ impl PubSubNodeConfig {
                 $type::ALL.iter().fold(field, |field, (_, name, label)| field.option(*label, *name))
             }};
         }
-        DataForm::typed(kind, CONFIG_FORM)
+        let form = DataForm::typed(kind, CONFIG_FORM)
             .field(text("pubsub#title", "A friendly name for the node", &self.title))
             .field(text("pubsub#description", "A description of the node", &self.description))
             .field(text("pubsub#language", "Default language", &self.language))
@@ -281,13 +303,17 @@ impl PubSubNodeConfig {
                 FormField::new(FormFieldType::JidMulti, "pubsub#contact")
                     .label("People to contact with questions")
                     .values(self.contact.iter().cloned()),
-            )
-            .field(
-                FormField::new(FormFieldType::ListSingle, "pubsub#node_type")
+            );
+        let form = match self.supports_collections {
+            true => self.graph.add_fields(form),
+            false => form.field(
+                FormField::new(FormFieldType::ListSingle, NODE_TYPE)
                     .label("Type of the node")
                     .value("leaf")
                     .option("A leaf node", "leaf"),
-            )
+            ),
+        };
+        let mut form = form
             .field(list!("pubsub#access_model", "Access model", AccessModel, self.access_model))
             .field(groups)
             .field(list!("pubsub#publish_model", "Publish model", PublishModel, self.publish_model))
@@ -369,7 +395,11 @@ impl PubSubNodeConfig {
                 PUBLISHERS_HEAR_NOTHING,
                 "Publishers do not receive their own items",
                 self.publishers_hear_nothing,
-            ))
+            ));
+        if self.graph.is_collection() {
+            form.fields.retain(|field| !FIELDS_OF_LEAVES.contains(&field.var.as_str()));
+        }
+        form
     }
 
     /// Whether there is a field of this name.
@@ -395,15 +425,43 @@ impl PubSubNodeConfig {
                 return Err(FormError::of(var, "has too many values").into());
             }
         }
-        let mut shown = self.form(FormKind::Form);
+        let mut next = self.clone();
+        next.check_node_type(submitted)?;
+        let mut shown = next.form(FormKind::Form);
+        CollectionConfig::accept_other_names(&mut shown);
         // Which groups the owner's roster has is unknown here: an unknown group admits nobody.
         if let Some(groups) = shown.fields.iter_mut().find(|field| field.var == ROSTER_GROUPS) {
             let given = submitted.values(ROSTER_GROUPS).iter();
             groups.options.extend(given.map(|group| FormOption::new("", group.clone())));
         }
-        let mut next = self.clone();
         next.apply(&shown.validate(submitted)?, limits)?;
+        if !next.graph.permits(&next.graph.children) {
+            return Err(graph_error("max-nodes-exceeded"));
+        }
         *self = next;
+        Ok(())
+    }
+
+    /// Takes the type of the node from a submission, and bounds its lists of nodes (XEP-0248, section 7.2.3).
+    fn check_node_type(&mut self, submitted: &DataForm) -> Result<(), StanzaError> {
+        let node_type = submitted.value(NODE_TYPE).and_then(NodeType::from_name);
+        match node_type {
+            Some(NodeType::Collection) if !self.supports_collections => {
+                return Err(unsupported("collections"));
+            }
+            Some(NodeType::Collection) => self.graph.node_type = NodeType::Collection,
+            Some(NodeType::Leaf) if self.graph.is_collection() => return Err(graph_error("invalid-options")),
+            _ => {}
+        }
+        let count = |var| submitted.values(var).iter().filter(|name| !name.is_empty()).count();
+        if !self.graph.is_collection() && count(CHILDREN) > 0 {
+            return Err(graph_error("invalid-options"));
+        }
+        if count(CHILDREN) > usize::try_from(MAX_CHILDREN).unwrap_or(usize::MAX)
+            || count(PARENTS) > MAX_PARENTS
+        {
+            return Err(graph_error("max-nodes-exceeded"));
+        }
         Ok(())
     }
 
@@ -418,6 +476,9 @@ impl PubSubNodeConfig {
 
     /// Applies valid fields.
     fn apply(&mut self, form: &DataForm, limits: &PubSubLimits) -> Result<(), FormError> {
+        if self.supports_collections {
+            self.graph.apply(form)?;
+        }
         for (var, field) in [
             ("pubsub#title", &mut self.title),
             ("pubsub#description", &mut self.description),
@@ -571,7 +632,7 @@ mod tests {
             ("pubsub#max_items", "4000000000", ""),
             ("pubsub#max_payload_size", "4000000000", ""),
             ("pubsub#notify_sub", "perhaps", ""),
-            ("pubsub#node_type", "collection", ""),
+            ("pubsub#node_type", "branch", ""),
             ("pubsub#itemreply", "bard", ""),
         ] {
             let error = submit(&[("pubsub#title", "x"), (var, value)]).unwrap_err();

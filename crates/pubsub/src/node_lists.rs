@@ -10,6 +10,7 @@ use throng_core::server_error::store_error;
 use xml::{Ns, Writer};
 
 use crate::affiliation::NodeAffiliation;
+use crate::node::ROOT_NODE;
 use crate::plain_subscriptions::PlainSubscriptions;
 use crate::pubsub_error::not_found;
 use crate::service::node_address;
@@ -76,13 +77,13 @@ pub(crate) fn list_subscriptions(
             shown.extend(of_node);
         }
         for one in &shown {
-            let node = one.node.resource().unwrap_or_default();
+            let node = one.node.resource().filter(|name| *name != ROOT_NODE);
             let special = one.special.clone().and_then(NodeSubscription::restore);
             if one.special.is_some() && special.is_none() {
                 continue;
             }
             let jid = special.as_ref().map_or(&user, |special| &special.jid);
-            w.start("subscription").attr("node", node).attr("jid", jid.as_str());
+            w.start("subscription").attr_opt("node", node).attr("jid", jid.as_str());
             match &special {
                 None => w.attr("subscription", "subscribed"),
                 Some(special) => {

@@ -18,7 +18,8 @@ use throng_core::server_error::store_error;
 
 use crate::answers::needs_store;
 use crate::delivery::Delivery;
-use crate::node::{NodeCtx, NodeState, PubSubAnswer, PubSubNode};
+use crate::graph::{GraphFacts, GraphInput, LinkChange, NodeLink};
+use crate::node::{NodeCtx, NodeState, Notice, PubSubAnswer, PubSubNode, ROOT_NODE};
 use crate::node_directory::is_owned_elsewhere;
 use crate::online_subscribers::online_subscribers;
 use crate::plain_subscriptions::{PAGE, PlainSubscriptions};
@@ -46,6 +47,8 @@ pub(crate) struct NodeTask {
     pub(crate) writes: WriteQueue,
     /// What the request that is handled takes of its user's limits.
     pub(crate) reservation: Option<Reservation>,
+    /// What is known about the nodes that the request associates.
+    pub(crate) graph: Option<GraphFacts>,
     /// Whether the input that is handled is a client's, and not a conversion's.
     is_of_client: bool,
     /// What the node counted when it was used.
@@ -73,6 +76,7 @@ impl NodeTask {
             known_weight: 0,
             subscribers: SubscriberCache::new(most),
             reservation: None,
+            graph: None,
         }
     }
 
@@ -198,6 +202,9 @@ impl NodeTask {
     ) -> Result<(PubSubNode, Option<PubSubAnswer>), StanzaError> {
         let options = self.shared.options();
         let host = &self.shared.host;
+        if matches!(request, NodeRequest::Subscribe { .. }) && self.name() == ROOT_NODE {
+            return Ok((PubSubNode::create_root(ctx, self.service()), None));
+        }
         let form = match request {
             NodeRequest::Create { config } => Some(config.as_ref()),
             NodeRequest::Publish { .. } if host.auto_creates(&options) => None,
@@ -278,14 +285,32 @@ impl NodeTask {
         let existed = self.node.is_some();
         let is_account = |jid: &Jid| is_account(&node, jid);
         let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &is_account, &options.limits);
+        ctx.graph = self.graph.take();
+        let has_collections = self.shared.host.domain_of_collections().is_some();
+        ctx.has_root = has_collections && self.shared.root.known(node.seconds()) != Some(false);
+        let mut guard = None;
         let mut result = Ok(PubSubAnswer::Payload(Vec::new()));
         let mut reply = None;
-        let mut held =
-            HeldByWrite { bytes: 0, reservation: self.reservation.take(), is_of_client: self.is_of_client };
+        let mut held = HeldByWrite {
+            reservation: self.reservation.take(),
+            is_of_client: self.is_of_client,
+            ..HeldByWrite::default()
+        };
         match input {
-            NodeInput::Request { request, from, reply: to, bytes } => {
+            NodeInput::Request { request, from, reply: to, bytes, guard: of_change } => {
                 held.bytes = bytes;
+                guard = of_change;
+                let published = match &request {
+                    // An event without items is a publication, too.
+                    NodeRequest::Publish { items, .. } => {
+                        u32::try_from(items.len().max(1)).unwrap_or(u32::MAX)
+                    }
+                    _ => 0,
+                };
                 result = self.answer(&node, &mut ctx, (&from, &facts), request, false);
+                if published > 0 && result.is_ok() {
+                    self.shared.publications.add(node.seconds(), published);
+                }
                 reply = Some(to);
             }
             NodeInput::Conversion { request, account, last_item, reply: to } => {
@@ -336,6 +361,10 @@ impl NodeTask {
                     );
                 }
             }
+            NodeInput::Graph { input, guard: of_change } => {
+                guard = of_change;
+                self.handle_graph(&mut ctx, input);
+            }
             NodeInput::SubscribersLost(users) => {
                 if let Some(one) = &mut self.node {
                     one.subscribers_lost(&mut ctx, &users);
@@ -344,10 +373,11 @@ impl NodeTask {
             NodeInput::Drop => self.is_kept = false,
         }
         let NodeCtx { changes, notices, rechecks_subscribers, .. } = ctx;
+        held.graph.clone_from(&guard);
         if self.writes.is_idle() {
             self.subscribers.forget_recent();
         }
-        let mut delivery = Delivery::new(&self.key, &self.shared, &node, notices);
+        let mut delivery = Delivery::new(&self.key, &self.shared, &node, notices).with_guard(guard);
         let is_for_all = delivery.is_for_all();
         // The recipients of a notice of deletion are those before it.
         let known = match is_for_all {
@@ -360,6 +390,9 @@ impl NodeTask {
         }
         if self.node.is_some() != existed {
             self.shared.host.node_changed(&node, &self.key, !existed);
+            if self.name() == ROOT_NODE {
+                self.shared.root.set(node.seconds(), !existed);
+            }
         }
         if self.node.is_some() != existed || self.weight() != self.known_weight {
             self.touch(&node);
@@ -405,6 +438,20 @@ impl NodeTask {
             }
             self.finish(&node, changes, reply, (result, held)).await;
         }))
+    }
+
+    /// What another node of the service has sent.
+    fn handle_graph(&mut self, ctx: &mut NodeCtx<'_>, input: GraphInput) {
+        match (input, &mut self.node) {
+            (GraphInput::Link(link), Some(one)) => one.apply_link(ctx, &link),
+            (GraphInput::Event(event), Some(one)) => one.child_event(ctx, *event),
+            // It was deleted meanwhile.
+            (GraphInput::Link(NodeLink { to, from, change: LinkChange::AddChild { .. } }), None) => {
+                let link = NodeLink { to: from, from: to, change: LinkChange::RemoveParent };
+                ctx.notices.push(Notice::Graph(GraphInput::Link(link)));
+            }
+            _ => {}
+        }
     }
 
     /// Sends notices to the subscribers: of a node with many to those who are online, or if others receive them later, to all,

@@ -40,6 +40,18 @@ pub(crate) fn not_subscribed_to_read() -> StanzaError {
         .application_condition(Ns::PubsubErrors, "not-subscribed")
 }
 
+/// A change of the graph of collections that is not possible (XEP-0248 0.5.0, section 7.2.3).
+pub(crate) fn graph_error(name: &'static str) -> StanzaError {
+    StanzaError::new(StanzaCondition::NotAllowed)
+        .kind(ErrorType::Cancel)
+        .application_condition(Ns::PubsubErrors, name)
+}
+
+/// The requester may not change the graph of collections at these nodes (sections 7.2.3.2, 7.5.3.1 and 7.6.3.2).
+pub(crate) fn forbidden_in_graph() -> StanzaError {
+    forbidden().kind(ErrorType::Cancel)
+}
+
 /// The service or node does not have this feature.
 pub(crate) fn unsupported(feature: &'static str) -> StanzaError {
     StanzaError::new(StanzaCondition::FeatureNotImplemented).kind(ErrorType::Cancel).application_element(

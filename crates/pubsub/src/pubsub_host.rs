@@ -46,6 +46,11 @@ pub(crate) trait PubSubHost: Send + Sync + 'static {
         true
     }
 
+    /// The domain of the accounts, of a service that has collections.
+    fn domain_of_collections(&self) -> Option<&str> {
+        None
+    }
+
     /// What the owners of a node know about a user. The rosters of the owners, or that of the account with the node, decide.
     fn relation(
         &self,
@@ -111,6 +116,10 @@ impl PubSubHost for ServiceHost {
             NodeCreationAccess::Admins => false,
             NodeCreationAccess::Users => user.domain() == self.domain && has_account,
         }
+    }
+
+    fn domain_of_collections(&self) -> Option<&str> {
+        Some(&self.domain)
     }
 
     fn auto_creates(&self, options: &PubSubOptions) -> bool {

@@ -10,10 +10,12 @@ use queues::serial_task::SerialTasks;
 use throng_core::Node;
 use throng_core::iq::IqAnswer;
 
+use crate::graph::{GraphGuard, GraphInput, GraphLock, RootUse};
 use crate::node_directory::{NodeDirectory, NodeSweep};
 use crate::node_task::NodeTask;
 use crate::options::PubSubOptions;
 use crate::presence_fan_out::PresenceFanOuts;
+use crate::publish_rate::PublishRate;
 use crate::pubsub_host::PubSubHost;
 use crate::request::{Approval, NodeRequest};
 use crate::reservations::Reservations;
@@ -42,6 +44,9 @@ pub(crate) struct PubSubShared {
     pub(crate) new_subscriptions: Arc<Reservations>,
     /// Bytes that wait to be stored, of all nodes.
     pub(crate) unwritten: Arc<AtomicUsize>,
+    pub(crate) graph_lock: GraphLock,
+    pub(crate) root: RootUse,
+    pub(crate) publications: PublishRate,
     tasks: OnceLock<Weak<NodeTasks>>,
     is_swept: AtomicBool,
 }
@@ -81,10 +86,19 @@ impl UserChange {
 /// What a node handles.
 pub(crate) enum NodeInput {
     /// A request, the way of its answer, and the bytes that both hold.
-    Request { request: NodeRequest, from: Jid, reply: AnswerSender<IqAnswer>, bytes: usize },
+    Request {
+        request: NodeRequest,
+        from: Jid,
+        reply: AnswerSender<IqAnswer>,
+        bytes: usize,
+        /// Of a request that changes the graph of collections.
+        guard: Option<Arc<GraphGuard>>,
+    },
     /// A request of a conversion, on behalf of the account with the node (XEP-0398, XEP-0411). `last_item` is the number of the last
     /// item that the conversion knows: what a client has published since must not be overwritten.
     Conversion { request: NodeRequest, account: Jid, last_item: Option<u64>, reply: AnswerSender<IqAnswer> },
+    /// From another node of the service.
+    Graph { input: GraphInput, guard: Option<Arc<GraphGuard>> },
     /// A request of an operator, on behalf of this user.
     Command { request: NodeRequest, user: Jid, reply: AnswerSender<IqAnswer> },
     /// An owner answers a request for approval.
@@ -113,6 +127,9 @@ impl PubSubShared {
             new_nodes: Arc::default(),
             new_subscriptions: Arc::default(),
             unwritten: Arc::default(),
+            graph_lock: GraphLock::default(),
+            root: RootUse::default(),
+            publications: PublishRate::default(),
             tasks: OnceLock::new(),
             is_swept: AtomicBool::new(false),
         })

@@ -12,6 +12,7 @@ use throng_core::limits::STANZA_LIMITS;
 use xml::{Ns, TreeNode};
 
 use crate::affiliation::NodeAffiliation;
+use crate::node::ROOT_NODE;
 use crate::pubsub_error::{bad_request, pubsub_error};
 
 /// Longest name of a node, and id of an item, in bytes.
@@ -20,6 +21,8 @@ const MAX_NAME_BYTES: usize = 1023;
 const MAX_URI_BYTES: usize = 2048;
 /// Longest id of a subscription, in bytes.
 const MAX_SUBID_BYTES: usize = 64;
+/// Namespace of XEP-0413.
+const ORDER_BY: &str = "urn:xmpp:order-by:1";
 /// Elements of one request that change affiliations or subscriptions.
 const MAX_CHANGES: usize = 1000;
 
@@ -47,6 +50,16 @@ pub(crate) struct ItemsQuery {
     pub(crate) max_items: Option<u32>,
     pub(crate) ids: Vec<String>,
     pub(crate) rsm: Option<RsmRequest>,
+    /// XEP-0413 0.2.1.
+    pub(crate) order: Option<ItemOrder>,
+}
+
+/// The order of items that a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ItemOrder {
+    /// By the first publication of an item with the id, and not the last one.
+    pub(crate) by_creation: bool,
+    pub(crate) is_descending: bool,
 }
 
 /// A change of a subscription by an owner.
@@ -73,20 +86,33 @@ pub(crate) struct ChangedSubscriber {
 /// A request to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NodeRequest {
-    Create { config: Option<DataForm> },
-    Subscribe { jid: Jid, options: Option<DataForm> },
+    Create {
+        config: Option<DataForm>,
+    },
+    Subscribe {
+        jid: Jid,
+        options: Option<DataForm>,
+    },
     Unsubscribe(SubscriptionKey),
     GetOptions(SubscriptionKey),
     SetOptions(SubscriptionKey, DataForm),
     DefaultOptions,
     Items(ItemsQuery),
-    Publish { items: Vec<GivenItem>, options: Option<DataForm> },
-    Retract { ids: Vec<String>, notify: Option<bool> },
+    Publish {
+        items: Vec<GivenItem>,
+        options: Option<DataForm>,
+    },
+    Retract {
+        ids: Vec<String>,
+        notify: Option<bool>,
+    },
     OwnSubscriptions,
     OwnAffiliation,
     GetConfig,
     SetConfig(DataForm),
-    Delete { redirect: Option<String> },
+    Delete {
+        redirect: Option<String>,
+    },
     Purge,
     ListSubscriptions(Option<RsmRequest>),
     ModifySubscriptions(Vec<SubscriptionChange>),
@@ -94,6 +120,9 @@ pub(crate) enum NodeRequest {
     ModifyAffiliations(Vec<(Jid, Option<NodeAffiliation>)>),
     Info,
     DiscoItems(Option<RsmRequest>),
+    /// XEP-0248: a node becomes a child of this collection, and is one no more.
+    Associate(String),
+    Dissociate(String),
 }
 
 /// A request to the service.
@@ -125,12 +154,31 @@ pub(crate) fn node_name(element: TreeNode<'_>) -> Result<Option<String>, StanzaE
         Some(name) if name.len() > MAX_NAME_BYTES => {
             Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the name of the node is too long"))
         }
+        Some(name) if name == ROOT_NODE => {
+            Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the name of the node is reserved"))
+        }
         name => Ok(name.map(std::borrow::Cow::into_owned)),
     }
 }
 
 fn required_node(element: TreeNode<'_>) -> Result<String, StanzaError> {
     node_name(element)?.ok_or_else(|| pubsub_error("nodeid-required"))
+}
+
+/// The name of a node, or the root node (XEP-0248, section 8.1).
+fn node_or_root(element: TreeNode<'_>) -> Result<String, StanzaError> {
+    Ok(node_name(element)?.unwrap_or_else(|| ROOT_NODE.to_owned()))
+}
+
+/// Requests that are about the root node if they name none.
+const OF_ROOT: [&str; 4] = ["subscribe", "unsubscribe", "options", "delete"];
+
+/// The name of the node that a request of `<pubsub/>` is about.
+pub(crate) fn requested_node(action: TreeNode<'_>) -> Option<String> {
+    match node_name(action).ok()? {
+        None if OF_ROOT.contains(&action.name()) => Some(ROOT_NODE.to_owned()),
+        name => name,
+    }
 }
 
 fn form(parent: TreeNode<'_>) -> Result<Option<DataForm>, StanzaError> {
@@ -164,6 +212,24 @@ fn item_id(item: TreeNode<'_>) -> Result<Option<String>, StanzaError> {
 
 fn items(parent: TreeNode<'_>, ns: Ns) -> impl Iterator<Item = TreeNode<'_>> {
     parent.child_elements().filter(move |child| child.is("item", ns))
+}
+
+/// The order of XEP-0413: of several, the first one, since no two items are equal in it.
+fn item_order(pubsub: TreeNode<'_>) -> Result<Option<ItemOrder>, StanzaError> {
+    let is_order = |child: &TreeNode<'_>| child.name() == "order" && child.ns_text() == ORDER_BY;
+    let Some(order) = pubsub.child_elements().find(is_order) else { return Ok(None) };
+    let by_creation = match order.attr("by").as_deref() {
+        Some("creation") => true,
+        Some("modification") => false,
+        Some(_) => return Err(StanzaCondition::FeatureNotImplemented.into()),
+        None => return Err(bad_request("the order has no field")),
+    };
+    let is_descending = match order.attr("desc").as_deref() {
+        None | Some("false" | "0") => false,
+        Some("true" | "1") => true,
+        Some(_) => return Err(bad_request("desc must be true or false")),
+    };
+    Ok(Some(ItemOrder { by_creation, is_descending }))
 }
 
 fn given_item(item: TreeNode<'_>) -> Result<GivenItem, StanzaError> {
@@ -205,7 +271,10 @@ fn read_pubsub(pubsub: TreeNode<'_>, is_set: bool) -> Result<PubSubRequest, Stan
     let second = children.next();
     let second_named = |name: &str| second.filter(|child| child.name() == name);
     let rsm = || RsmRequest::from_parent(pubsub);
-    let of_node = |request| Ok(PubSubRequest::OfNode(required_node(action)?, request));
+    let of_node = |request| match OF_ROOT.contains(&action.name()) {
+        true => Ok(PubSubRequest::OfNode(node_or_root(action)?, request)),
+        false => Ok(PubSubRequest::OfNode(required_node(action)?, request)),
+    };
     match (action.name(), is_set) {
         ("create", true) => {
             let config = match second_named("configure") {
@@ -254,7 +323,9 @@ fn read_pubsub(pubsub: TreeNode<'_>, is_set: bool) -> Result<PubSubRequest, Stan
             for item in items(action, Ns::Pubsub) {
                 ids.push(item_id(item)?.ok_or_else(|| bad_request("the id of an item is missing"))?);
             }
-            of_node(NodeRequest::Items(ItemsQuery { subid: subid(action), max_items, ids, rsm: rsm()? }))
+            let order = item_order(pubsub)?;
+            let query = ItemsQuery { subid: subid(action), max_items, ids, rsm: rsm()?, order };
+            of_node(NodeRequest::Items(query))
         }
         ("publish", true) => {
             let given = items(action, Ns::Pubsub).map(given_item).collect::<Result<_, _>>()?;
@@ -310,6 +381,20 @@ fn read_owner(pubsub: TreeNode<'_>, is_set: bool) -> Result<PubSubRequest, Stanz
             }
             NodeRequest::Delete { redirect: uri.map(std::borrow::Cow::into_owned) }
         }
+        // XEP-0248, sections 7.5 and 7.6.
+        ("collection", true) => {
+            let child = action.child_elements().find(|child| {
+                child.is("associate", Ns::PubsubOwner) || child.is("dissociate", Ns::PubsubOwner)
+            });
+            let child = child.ok_or_else(|| bad_request("the change of the collection is missing"))?;
+            let name = required_node(child)?;
+            let name = jid::Jid::parse("node").ok().and_then(|base| base.with_resource(&name).ok());
+            let name = name.as_ref().and_then(|jid| jid.resource()).ok_or(StanzaCondition::ItemNotFound)?;
+            match child.name() {
+                "associate" => NodeRequest::Associate(name.to_owned()),
+                _ => NodeRequest::Dissociate(name.to_owned()),
+            }
+        }
         ("purge", true) => NodeRequest::Purge,
         ("subscriptions", false) => NodeRequest::ListSubscriptions(RsmRequest::from_parent(pubsub)?),
         ("affiliations", false) => NodeRequest::ListAffiliations(RsmRequest::from_parent(pubsub)?),
@@ -348,7 +433,9 @@ fn read_owner(pubsub: TreeNode<'_>, is_set: bool) -> Result<PubSubRequest, Stanz
         }
         _ => return Err(bad_request("the request is unknown")),
     };
-    Ok(PubSubRequest::OfNode(required_node(action)?, request))
+    // The root cannot be deleted.
+    let name = if action.name() == "delete" { node_or_root(action)? } else { required_node(action)? };
+    Ok(PubSubRequest::OfNode(name, request))
 }
 
 /// The answer of an owner to a request for approval (section 8.6).
@@ -370,6 +457,15 @@ pub(crate) fn lost_event(message: TreeNode<'_>) -> Option<String> {
     let is_gone = error
         .child_elements()
         .any(|one| one.ns() == Some(Ns::Stanzas) && matches!(one.name(), "item-not-found" | "gone"));
+    // A collection sends what happens at others.
+    let header = message.child_elements().find(|child| child.name() == "headers").and_then(|headers| {
+        headers.child_elements().find(|header| header.attr("name").as_deref() == Some("Collection"))
+    });
+    if let Some(header) = header {
+        let name = header.text().into_owned();
+        let name = if name.is_empty() { ROOT_NODE.to_owned() } else { name };
+        return Some(name).filter(|name| is_gone && name.len() <= MAX_NAME_BYTES);
+    }
     let content = message.child("event", Ns::PubsubEvent)?.child_elements().next()?;
     node_name(content).ok()?.filter(|_| is_gone)
 }

@@ -7,7 +7,8 @@ use jid::Jid;
 use store::{AddressId, StoreError};
 use throng_core::Node;
 
-use crate::node::{PubSubNode, Requester};
+use crate::graph::{WantedRelatives, read_graph};
+use crate::node::{PubSubNode, ROOT_NODE, Requester};
 use crate::node_config::{AccessModel, PublishModel, SendLast};
 use crate::node_task::NodeTask;
 use crate::plain_subscriptions::PlainSubscriptions;
@@ -34,6 +35,7 @@ impl NodeTask {
         input: &mut NodeInput,
     ) -> Result<RequesterFacts, StoreError> {
         let mut facts = self.known_facts(node, input);
+        self.read_relatives(node, input).await?;
         let (user, request) = match input {
             NodeInput::Request { request: NodeRequest::ModifySubscriptions(changes), from, .. }
                 if self.is_owned_by(node, from) =>
@@ -50,7 +52,7 @@ impl NodeTask {
         let stores = node.stores.clone();
         let options = self.shared.options();
         if self.node.is_none() {
-            let creates = matches!(request, Some(NodeRequest::Create { .. } | NodeRequest::Publish { .. }));
+            let creates = request.is_some_and(|request| self.may_create(request));
             if creates {
                 facts.has_account = has_account(node, user.as_ref()).await?;
                 let reservation = self.shared.new_nodes.reserve(user);
@@ -82,6 +84,28 @@ impl NodeTask {
             facts.relation = relation.await?;
         }
         Ok(facts)
+    }
+
+    /// Whether a request creates a node that does not exist.
+    fn may_create(&self, request: &NodeRequest) -> bool {
+        match request {
+            NodeRequest::Create { .. } | NodeRequest::Publish { .. } => true,
+            // The root node exists when somebody subscribes to it.
+            NodeRequest::Subscribe { .. } => self.key.resource() == Some(ROOT_NODE),
+            _ => false,
+        }
+    }
+
+    /// Reads the nodes that a request associates.
+    async fn read_relatives(&mut self, node: &Arc<Node>, input: &NodeInput) -> Result<(), StoreError> {
+        let NodeInput::Request { request, from, guard: Some(_), .. } = input else { return Ok(()) };
+        let own = self.node.as_ref();
+        let Some(wanted) = WantedRelatives::of(request, own.map(PubSubNode::config)) else { return Ok(()) };
+        let parents = own.map(|one| one.parents().clone()).unwrap_or_default();
+        let user = (from, node.is_admin(from.bare()));
+        let limits = self.shared.options().limits;
+        self.graph = Some(read_graph(node, &self.key, parents, user, wanted, &limits).await?);
+        Ok(())
     }
 
     /// Whether a user owns the node.
@@ -216,7 +240,8 @@ impl NodeTask {
             return false;
         }
         let (from, request) = match input {
-            NodeInput::Request { request: NodeRequest::ModifySubscriptions(_), .. } => return false,
+            NodeInput::Request { request: NodeRequest::ModifySubscriptions(_), .. }
+            | NodeInput::Request { guard: Some(_), .. } => return false,
             NodeInput::Request { request, from, .. }
             | NodeInput::Conversion { request, account: from, .. } => (from, Some(request)),
             NodeInput::UserChanged { user, change: UserChange::Available } => (user, None),
@@ -227,7 +252,7 @@ impl NodeTask {
             _ => return true,
         };
         if self.node.is_none() {
-            return !matches!(request, Some(NodeRequest::Create { .. } | NodeRequest::Publish { .. }));
+            return !request.is_some_and(|request| self.may_create(request));
         }
         let is_subscribe = matches!(request, Some(NodeRequest::Subscribe { .. }));
         let subject = self.subject(node, request, from);

@@ -20,18 +20,23 @@ use throng_core::{Host, Node, SharedStanza};
 use xml::Ns;
 
 use crate::account_removal;
+use crate::collection_config::NodeType;
 use crate::get_pending::chosen_node;
-use crate::node::{PubSubAnswer, default_options};
+use crate::graph::{GraphInput, WantedRelatives};
+use crate::node::{PubSubAnswer, ROOT_NODE, default_options};
+use crate::node_config::PubSubNodeConfig;
 use crate::node_directory::is_owned_elsewhere;
 use crate::node_lists::{list_affiliations, list_nodes, list_subscriptions};
 use crate::node_task::NodeTask;
 use crate::options::PubSubOptions;
 use crate::plain_subscriptions::PlainSubscriptions;
 use crate::presence_fan_out::PresenceOutcome;
-use crate::pubsub_error::unsupported;
+use crate::pubsub_error::{pubsub_error, unsupported};
 use crate::pubsub_host::PubSubHost;
 use crate::pubsub_shared::{NodeInput, NodeMessage, NodeTasks, PubSubShared, UserChange};
-use crate::request::{Approval, NodeRequest, PubSubRequest, ServiceRequest, lost_event, node_name};
+use crate::request::{
+    Approval, NodeRequest, PubSubRequest, ServiceRequest, lost_event, node_name, requested_node,
+};
 use crate::user_buckets::bucket_of;
 
 /// Bytes that wait for one node, and for all nodes of a domain.
@@ -104,6 +109,7 @@ impl PubSubService {
         }
         match PubSubRequest::read(payload, is_set)? {
             PubSubRequest::OfNode(name, of_node) => {
+                self.check_root(&name, &of_node)?;
                 let key = node_address(service.as_ref(), &name)?;
                 self.check_changes_of_others(request, &of_node)?;
                 Ok(self.ask_node(request, key, of_node))
@@ -121,7 +127,10 @@ impl PubSubService {
         let count = match of_node {
             NodeRequest::ModifySubscriptions(changes) => changes.len(),
             NodeRequest::ModifyAffiliations(changes) => changes.len(),
-            _ => return Ok(()),
+            other => match WantedRelatives::of(other, None) {
+                Some(wanted) => wanted.count(),
+                None => return Ok(()),
+            },
         };
         let (node, from) = (request.node, request.from);
         if node.is_admin(from.bare()) || self.shared.changes_of_others.try_take(node, from, count) {
@@ -129,6 +138,18 @@ impl PubSubService {
         }
         let error = StanzaError::new(StanzaCondition::ResourceConstraint);
         Err(error.text("too many changes for others; try again later"))
+    }
+
+    /// The root node is of services with collections, and cannot be deleted (XEP-0248, section 7.4.3).
+    fn check_root(&self, name: &str, of_node: &NodeRequest) -> Result<(), StanzaError> {
+        if name != ROOT_NODE {
+            return Ok(());
+        }
+        match (self.shared.host.domain_of_collections(), of_node) {
+            (None, _) => Err(pubsub_error("nodeid-required")),
+            (Some(_), NodeRequest::Delete { .. }) => Err(StanzaCondition::NotAllowed.into()),
+            (Some(_), _) => Ok(()),
+        }
     }
 
     /// Information about the service itself (section 5.1).
@@ -150,14 +171,36 @@ impl PubSubService {
     fn ask_node(&self, request: &IqRequest<'_>, key: Jid, of_node: NodeRequest) -> IqFlow {
         let from = request.from.to_jid();
         let bytes = request.bytes.len() + MESSAGE_BYTES;
-        let answer = self.send_request(request.node, &key, bytes, |reply| NodeInput::Request {
-            request: of_node,
-            from,
-            reply,
-            bytes,
-        });
+        let has_collections = self.shared.host.domain_of_collections().is_some();
+        if has_collections && WantedRelatives::of(&of_node, None).is_some() {
+            return self.change_graph(request.node, key, (of_node, from), bytes);
+        }
+        let input = |reply| NodeInput::Request { request: of_node, from, reply, bytes, guard: None };
+        let answer = self.send_request(request.node, &key, bytes, input);
         // The mailbox keeps the order of a sender's requests to the node, and is bounded.
         IqFlow::detached(answer)
+    }
+
+    /// Passes on a request that changes the graph of collections when no other one does.
+    fn change_graph(
+        &self,
+        node: &Arc<Node>,
+        key: Jid,
+        (request, from): (NodeRequest, Jid),
+        bytes: usize,
+    ) -> IqFlow {
+        let (tasks, lock, node) = (self.tasks.clone(), self.shared.graph_lock.clone(), node.clone());
+        // Not in the node's task, which must receive what the change before sends it.
+        IqFlow::detached(async move {
+            let refused = || Err(StanzaCondition::ResourceConstraint.into());
+            let Some(guard) = lock.acquire().await else { return refused() };
+            let (reply, answer) = answer_channel();
+            let guard = Some(Arc::new(guard));
+            let input = NodeInput::Request { request, from, reply, bytes, guard };
+            let message = NodeMessage { node: node.clone(), input };
+            let _ = tasks.try_send(&node.spawner, &key, message, bytes);
+            answer.receive().await.unwrap_or_else(refused)
+        })
     }
 
     /// Sends an input that is answered; its answer.
@@ -198,16 +241,20 @@ impl PubSubService {
                 self.create_instant(request, service, NodeRequest::Create { config })
             }
             ServiceRequest::DefaultConfig { node_type } => {
-                if node_type.is_some_and(|node_type| node_type != "leaf") {
-                    return Err(unsupported("collections"));
-                }
+                let config = match node_type.as_deref() {
+                    None | Some("leaf") => self.shared.host.default_config(&options.limits),
+                    Some("collection") if self.shared.host.domain_of_collections().is_some() => {
+                        PubSubNodeConfig::of_collection(&options.limits)
+                    }
+                    Some(_) => return Err(unsupported("collections")),
+                };
                 Ok(IqFlow::result(|w| {
                     w.start_ns("pubsub", Ns::PubsubOwner).start("default");
-                    self.shared.host.default_config(&options.limits).form(FormKind::Form).write(w);
+                    config.form(FormKind::Form).write(w);
                     w.end().end();
                 }))
             }
-            ServiceRequest::DefaultOptions => match default_options(None) {
+            ServiceRequest::DefaultOptions => match default_options(None, NodeType::Leaf) {
                 PubSubAnswer::Payload(payload) => Ok(IqFlow::Reply(Ok(payload))),
                 _ => Err(StanzaCondition::InternalServerError.into()),
             },
@@ -362,6 +409,17 @@ impl PubSubService {
         let input = NodeInput::UserChanged { user: user.clone(), change: UserChange::Removed };
         self.send_waiting(node, key, NodeMessage { node: node.clone(), input }, MESSAGE_BYTES).await;
     }
+
+    /// Another node of the cluster sends something to a node that this one owns.
+    pub(crate) fn handle_graph_notice(&self, ctx: &NoticeCtx<'_>) {
+        let Some((service, input)) = ctx.content.and_then(GraphInput::decode) else { return };
+        let Ok(key) = node_address(service.as_ref(), input.to()) else { return };
+        // The order is that of the mailbox; of an owner that has changed, an event is lost.
+        if !is_owned_elsewhere(ctx.node, &key) {
+            let size = input.size();
+            self.send(ctx.node, &key, NodeInput::Graph { input, guard: None }, size);
+        }
+    }
 }
 
 /// A page of the nodes to which a user is subscribed.
@@ -384,7 +442,7 @@ pub(crate) fn item_name(stanza: &SharedStanza, to: JidRef<'_>) -> Option<String>
         StanzaKind::Iq(_) => {
             let payload = tree.root().child_elements().next()?;
             match payload.ns()? {
-                Ns::Pubsub | Ns::PubsubOwner => node_name(payload.child_elements().next()?).ok()??,
+                Ns::Pubsub | Ns::PubsubOwner => requested_node(payload.child_elements().next()?)?,
                 Ns::DiscoInfo | Ns::DiscoItems => node_name(payload).ok()??,
                 Ns::Commands => chosen_node(payload)?,
                 _ => return None,

@@ -1,4 +1,5 @@
-//! Subscriptions that are more than a bare address, and their options: XEP-0060 1.30.0, sections 4.2, 6.3 and 16.4.2.
+//! Subscriptions that are more than a bare address, and their options: XEP-0060 1.30.0, sections 4.2, 6.3 and 16.4.2; of
+//! subscriptions to collections: XEP-0248 0.5.0, section 5.3.1.
 //!
 //! Not implemented: digests and message bodies, so the form does not have `pubsub#digest`, `pubsub#digest_frequency` and
 //! `pubsub#include_body`.
@@ -11,12 +12,16 @@ use store::SpecialSubscription;
 use throng_core::limits::STANZA_LIMITS;
 use xml::{NamespaceContext, Tree};
 
+use crate::collection_config::NodeType;
+use crate::node_config::choices;
 use crate::pubsub_error::pubsub_error;
 
 /// `FORM_TYPE` of the options.
 pub(crate) const OPTIONS_FORM: &str = "http://jabber.org/protocol/pubsub#subscribe_options";
 /// Name of the field with the state, in the store only.
 const STATE: &str = "throng#state";
+const TYPE: &str = "pubsub#subscription_type";
+const DEPTH: &str = "pubsub#subscription_depth";
 
 /// State of a subscription that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,12 +77,48 @@ pub(crate) enum SubscriptionExpiry {
     Presence,
 }
 
+/// What a notification is about (XEP-0248 0.5.0, section 5.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    /// What a leaf contains.
+    Items,
+    /// Nodes, their configuration, and their place in a collection.
+    Nodes,
+}
+
+choices! {
+    /// The notifications that a subscriber of a collection wants.
+    SubscriptionType {
+        Items = "items", "Receive notification of items only";
+        Nodes = "nodes", "Receive notification of nodes only";
+        All = "all", "Receive notification of items and nodes";
+    }
+}
+
+impl SubscriptionType {
+    /// Whether it includes notifications of this kind.
+    fn includes(self, kind: EventKind) -> bool {
+        self == SubscriptionType::All || (self == SubscriptionType::Items) == (kind == EventKind::Items)
+    }
+
+    /// Whether there are notifications that both include.
+    pub(crate) fn overlaps(self, other: SubscriptionType) -> bool {
+        self == other || self == SubscriptionType::All || other == SubscriptionType::All
+    }
+}
+
+/// How far below a collection notifications come from; `None`: from everywhere.
+pub(crate) type SubscriptionDepth = Option<u32>;
+
 /// Options of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SubscriptionOptions {
     pub(crate) deliver: bool,
     pub(crate) expiry: SubscriptionExpiry,
     pub(crate) show_values: Vec<ShowValue>,
+    /// Of a subscription to a collection, as is the next.
+    pub(crate) subscription_type: SubscriptionType,
+    pub(crate) depth: SubscriptionDepth,
 }
 
 impl Default for SubscriptionOptions {
@@ -86,13 +127,15 @@ impl Default for SubscriptionOptions {
             deliver: true,
             expiry: SubscriptionExpiry::Never,
             show_values: ShowValue::ALL.map(|(value, ..)| value).to_vec(),
+            subscription_type: SubscriptionType::Nodes,
+            depth: Some(1),
         }
     }
 }
 
 impl SubscriptionOptions {
-    /// The form.
-    pub(crate) fn form(&self, kind: FormKind) -> DataForm {
+    /// The form of a subscription to a node of this type.
+    pub(crate) fn form(&self, kind: FormKind, node_type: NodeType) -> DataForm {
         let expire =
             FormField::new(FormFieldType::TextSingle, "pubsub#expire").label("End of the subscription");
         let expire = match self.expiry {
@@ -105,10 +148,30 @@ impl SubscriptionOptions {
         let chosen = ShowValue::ALL.iter().filter(|(value, ..)| self.show_values.contains(value));
         let show = show.values(chosen.map(|(_, name, _)| *name));
         let show = ShowValue::ALL.iter().fold(show, |field, (_, name, label)| field.option(*label, *name));
-        DataForm::typed(kind, OPTIONS_FORM)
+        let form = DataForm::typed(kind, OPTIONS_FORM)
             .field(FormField::boolean("pubsub#deliver", self.deliver).label("Enable delivery?"))
             .field(expire)
-            .field(show)
+            .field(show);
+        if node_type == NodeType::Leaf {
+            return form;
+        }
+        let wanted = FormField::new(FormFieldType::ListSingle, TYPE)
+            .label("Which notifications of the collection are delivered")
+            .value(self.subscription_type.as_str());
+        let wanted =
+            SubscriptionType::ALL.iter().fold(wanted, |field, (_, name, label)| field.option(*label, *name));
+        let depth = self.depth.map_or_else(|| "all".to_owned(), |depth| depth.to_string());
+        form.field(wanted).field(
+            FormField::new(FormFieldType::TextSingle, DEPTH)
+                .label("How far to traverse the node graph for notifications")
+                .value(depth),
+        )
+    }
+
+    /// Whether a subscriber of a collection wants a notification from this depth below it, and not from `seen`.
+    pub(crate) fn wants(&self, kind: EventKind, depth: u32, seen: Option<u32>) -> bool {
+        let is_within = |depth| self.depth.is_none_or(|most| depth <= most);
+        self.subscription_type.includes(kind) && is_within(depth) && !seen.is_some_and(is_within)
     }
 
     /// The presence for which events are delivered; `None`: any, and none.
@@ -120,13 +183,18 @@ impl SubscriptionOptions {
     ///
     /// # Errors
     /// `invalid-options` (section 6.3.6.2).
-    pub(crate) fn submit(&mut self, submitted: &DataForm, max_fields: usize) -> Result<(), StanzaError> {
+    pub(crate) fn submit(
+        &mut self,
+        submitted: &DataForm,
+        max_fields: usize,
+        node_type: NodeType,
+    ) -> Result<(), StanzaError> {
         let invalid = || pubsub_error("invalid-options");
         if submitted.fields.len() > max_fields {
             return Err(invalid().text("the form has too many fields"));
         }
         let form = self
-            .form(FormKind::Form)
+            .form(FormKind::Form, node_type)
             .validate(submitted)
             .map_err(|error| invalid().text(error.to_string()))?;
         let mut next = self.clone();
@@ -149,6 +217,15 @@ impl SubscriptionOptions {
             let chosen = ShowValue::ALL.iter().filter(|(_, name, _)| given.iter().any(|one| one == name));
             self.show_values = chosen.map(|(value, ..)| *value).collect();
         }
+        if let Some(name) = form.value(TYPE) {
+            self.subscription_type = SubscriptionType::from_name(name)?;
+        }
+        if let Some(text) = form.value(DEPTH) {
+            self.depth = match text.trim() {
+                "all" => None,
+                number => Some(number.parse().ok()?),
+            };
+        }
         Some(())
     }
 }
@@ -165,7 +242,11 @@ pub(crate) struct NodeSubscription {
 impl NodeSubscription {
     /// As it is stored.
     pub(crate) fn record(&self) -> SpecialSubscription {
-        let form = self.options.form(FormKind::Submit);
+        let usual = SubscriptionOptions::default();
+        let is_of_collection =
+            (self.options.subscription_type, self.options.depth) != (usual.subscription_type, usual.depth);
+        let node_type = if is_of_collection { NodeType::Collection } else { NodeType::Leaf };
+        let form = self.options.form(FormKind::Submit, node_type);
         let form = form.field(FormField::new(FormFieldType::Hidden, STATE).value(self.state.as_str()));
         let mut state = Vec::with_capacity(512);
         form.write(&mut xml::Writer::new(&mut state));
@@ -215,7 +296,7 @@ mod tests {
                 form = form.field(FormField { kind: None, ..field });
             }
             let mut options = SubscriptionOptions::default();
-            options.submit(&form, 16).map(|()| options)
+            options.submit(&form, 16, NodeType::Leaf).map(|()| options)
         };
         let options = submit(&[
             ("pubsub#deliver", &["0"]),

@@ -24,6 +24,7 @@ use throng_core::Node;
 use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
 
+use crate::graph::GraphGuard;
 use crate::pubsub_shared::PubSubShared;
 use crate::requester_facts::account_number;
 use crate::reservations::Reservation;
@@ -58,13 +59,15 @@ pub(crate) struct HeldByWrite {
     pub(crate) bytes: usize,
     /// What the user has then.
     pub(crate) reservation: Option<Reservation>,
+    /// No other change of the graph is made meanwhile.
+    pub(crate) graph: Option<Arc<GraphGuard>>,
     /// The change is of a client. Others are the result of a conversion and are not converted.
     pub(crate) is_of_client: bool,
 }
 
 impl Default for HeldByWrite {
     fn default() -> HeldByWrite {
-        HeldByWrite { bytes: 0, reservation: None, is_of_client: true }
+        HeldByWrite { bytes: 0, reservation: None, graph: None, is_of_client: true }
     }
 }
 
@@ -228,13 +231,14 @@ impl WriteQueue {
                     PubSubChange::PutItem(_) | PubSubChange::RemoveItem(_) | PubSubChange::RemoveItems
                 )
             };
-            let (mut bytes, mut reservations) = (0, Vec::new());
+            let (mut bytes, mut reservations, mut guards) = (0, Vec::new(), Vec::new());
             let changes_items =
                 batch.iter().any(|step| step.held.is_of_client && step.changes.iter().any(is_item_change));
             let mut end = |step: WriteStep, changes: &mut Vec<PubSubChange>| {
                 changes.extend(step.changes);
                 bytes += step.held.bytes;
                 reservations.extend(step.held.reservation);
+                guards.extend(step.held.graph);
                 step.after
             };
             afters.extend(batch.into_iter().map(|step| end(step, &mut changes)));
@@ -249,7 +253,7 @@ impl WriteQueue {
                 afters.extend(state.waiting.drain(..).map(|step| end(step, &mut Vec::new())));
             }
             // Before the answers: who has one may begin the next change.
-            drop(reservations);
+            drop((reservations, guards));
             self.state.lock().bytes -= bytes;
             self.shared.unwritten.fetch_sub(bytes, Ordering::Relaxed);
             if changes_items && written.is_ok() {

@@ -19,8 +19,9 @@ use feature_api::feature::{Feature, FeatureOptions};
 use feature_api::service::service_address;
 use features::{blocking, offline, private_storage, rfc6121, vcard};
 use muc::ImportedRoom;
+use pubsub::{ImportedNode, ImportedState, ImportedSubscription};
 use sasl::{Credentials, Mechanism, ScramHash};
-use store::{AccountKvLimits, Quota, RoomUpdate, Stores};
+use store::{AccountKvLimits, PubSubChange, Quota, RoomUpdate, Stores};
 use store_sql::{DatabaseState, Encryption};
 use throng_core::NodeLimits;
 use throng_core::account_provider::{external_credentials, is_external};
@@ -29,7 +30,8 @@ use transfer::prosody::ProsodyFolder;
 use transfer::server_data::ServerDataSource;
 use transfer::{
     AccountLimits, DerivePasswords, ExportCounts, ExportDomain, ExportOptions, FeatureFormats, ImportCounts,
-    ImportDomain, ImportObserver, ImportOptions, IndexedVcard, SkippedData, SourceRoom, TransferSource,
+    ImportDomain, ImportObserver, ImportOptions, IndexedVcard, NewPubSubNode, SkippedData, SourcePubSubNode,
+    SourcePubSubState, SourceRoom, TransferSource,
 };
 use transfer_sql::EjabberdDatabase;
 use xml::{NamespaceContext, Ns, Tree};
@@ -47,6 +49,8 @@ const FORMATS: FeatureFormats = FeatureFormats {
     private_key,
     vcard: indexed_vcard,
     room: room_update,
+    pubsub_node: pubsub_node_changes,
+    pubsub_state: pubsub_state_changes,
 };
 
 /// Version of the password of accounts that an import has created where a provider checks the passwords. Their first login
@@ -116,7 +120,8 @@ async fn run_import(
     let options = ImportOptions {
         source: format!("{} {shown}", args.kind.name()),
         domains: import_domains(config)?,
-        room_services: room_services(config)?,
+        room_services: services(config, &muc::FEATURE)?,
+        pubsub_services: services(config, &pubsub::FEATURE)?,
         dry_run: args.dry_run,
         restart: args.restart,
         now: clock.unix_millis(),
@@ -158,14 +163,14 @@ fn import_domains(config: &NodeConfig) -> Result<Vec<ImportDomain>> {
     config.hosts.iter().map(import).collect()
 }
 
-/// Addresses of the services for rooms.
-fn room_services(config: &NodeConfig) -> Result<Vec<String>> {
+/// Addresses of the services of a module.
+fn services(config: &NodeConfig, feature: &Feature) -> Result<Vec<String>> {
     let mut services = Vec::new();
     for host in &config.hosts {
         let enabled =
             features::registry::enable(&config.modules_of(host)).map_err(|error| anyhow!("{error}"))?;
-        let rooms = enabled.iter().find(|found| found.feature.name == muc::FEATURE.name);
-        let address = rooms.map(|rooms| service_address(&rooms.options, host));
+        let of_feature = enabled.iter().find(|found| found.feature.name == feature.name);
+        let address = of_feature.map(|found| service_address(&found.options, host));
         services.extend(address.flatten().map(|jid| jid.domain().to_owned()));
     }
     Ok(services)
@@ -262,6 +267,9 @@ fn print_counts(counts: &ImportCounts, dry_run: bool) {
         (counts.offline, "offline messages"),
         (counts.last_activities, "times of the last activity"),
         (counts.rooms, "rooms"),
+        (counts.pubsub_nodes, "PubSub nodes"),
+        (counts.pubsub_subscriptions, "subscriptions to PubSub nodes"),
+        (counts.pubsub_items, "items of PubSub nodes"),
     ] {
         output::line(&format!("{count:>12} {what}"));
     }
@@ -420,6 +428,24 @@ fn room_update(room: &SourceRoom) -> Result<RoomUpdate, String> {
         vcard: room.vcard.as_deref(),
     };
     imported.update()
+}
+
+/// The changes that create a PubSub node, and fields that have no place; the error is a reason for people.
+fn pubsub_node_changes(node: &SourcePubSubNode, now: u64) -> Result<NewPubSubNode, String> {
+    let SourcePubSubNode { name, owners, config } = node;
+    ImportedNode { service: &name.service, created: now, owners, config }.changes()
+}
+
+/// The changes for what one entity has at a node; the error is a reason for people.
+fn pubsub_state_changes(state: &SourcePubSubState, is_account: bool) -> Result<Vec<PubSubChange>, String> {
+    let subscriptions = state.subscriptions.iter().map(|one| ImportedSubscription {
+        subid: &one.subid,
+        is_pending: one.is_pending,
+        options: &one.options,
+    });
+    let subscriptions: Vec<ImportedSubscription<'_>> = subscriptions.collect();
+    let SourcePubSubState { jid, affiliation, .. } = state;
+    ImportedState { jid, is_account, affiliation, subscriptions: &subscriptions }.changes()
 }
 
 /// A vCard with its searchable texts; `None` if it is empty, which is as none.

@@ -37,6 +37,8 @@ pub struct PubSubNodeRecord {
 pub struct PubSubItemHead {
     /// Rises with each publication of the node.
     pub seq: u64,
+    /// The number of the first publication of an item with this id, which this one has replaced: its creation.
+    pub first_seq: u64,
     /// Unique in the node. At most 1023 bytes.
     pub id: Box<str>,
     /// Address of the publisher.

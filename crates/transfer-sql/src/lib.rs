@@ -21,11 +21,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use futures_core::Stream;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Connection};
-use transfer::ejabberd::UNSUPPORTED_TABLES;
+use transfer::ejabberd::{SubscriptionOptions, UNSUPPORTED_TABLES};
 use transfer::{SourceError, SourceRecord, TransferSource};
 
 use crate::queries::{EjabberdSchema, TableQuery};
-use crate::rows::RowReader;
+use crate::rows::{RowReader, subscription_option};
 
 /// Records that wait for the import.
 const MAX_WAITING_RECORDS: usize = 1_000;
@@ -138,8 +138,36 @@ async fn read_schema(conn: &mut AnyConnection, domain: Option<&str>) -> Result<E
         domain: domain.unwrap_or_default().to_owned(),
         password_type: has(conn, "SELECT type FROM users WHERE 1 = 0").await,
         rooms: has(conn, "SELECT opts FROM muc_room WHERE 1 = 0").await,
+        pubsub: has(conn, "SELECT nodeid FROM pubsub_node WHERE 1 = 0").await,
+        subscription_options: read_subscription_options(conn, mysql).await?,
         approved: has(conn, "SELECT approved FROM rosterusers WHERE 1 = 0").await,
     })
+}
+
+/// Options of subscriptions to PubSub nodes, which are named in upper case; few subscriptions have options.
+async fn read_subscription_options(
+    conn: &mut AnyConnection,
+    mysql: bool,
+) -> Result<SubscriptionOptions, SourceError> {
+    let mut all = SubscriptionOptions::new();
+    if !has(conn, "SELECT subid FROM pubsub_subscription_opt WHERE 1 = 0").await {
+        return Ok(all);
+    }
+    let columns = ["subid", "opt_name", "opt_value"];
+    let columns = columns.map(|column| format!("CAST({column} AS {})", if mysql { "CHAR" } else { "TEXT" }));
+    let sql = format!("SELECT {} FROM pubsub_subscription_opt", columns.join(", "));
+    let table = "pubsub_subscription_opt";
+    let mut rows = pin!(sqlx::query(&sql).fetch(conn));
+    while let Some(row) = poll_fn(|cx| rows.as_mut().poll_next(cx)).await {
+        let row: AnyRow = row.map_err(|error| database_error(table, error))?;
+        let (subid, var, value) = subscription_option(&row).map_err(|error| database_error(table, error))?;
+        let of_one = all.entry(subid).or_default();
+        match of_one.iter_mut().find(|(found, _)| *found == var) {
+            Some((_, values)) => values.push(value),
+            None => of_one.push((var, vec![value])),
+        }
+    }
+    Ok(all)
 }
 
 async fn has(conn: &mut AnyConnection, sql: &'static str) -> bool {

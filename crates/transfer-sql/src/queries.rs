@@ -1,6 +1,8 @@
 //! The queries of ejabberd's tables, for each database and schema. Every text is cast, because sqlx's driver for any
 //! database does not know `character(1)` and takes MySQL's `TEXT` for bytes.
 
+use transfer::ejabberd::SubscriptionOptions;
+
 /// What a query selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TableKind {
@@ -20,9 +22,15 @@ pub(crate) enum TableKind {
     Privacy,
     /// Options.
     Rooms,
+    /// Owner, name and value of an option.
+    PubSubNodes,
+    /// Address, affiliation, subscriptions.
+    PubSubStates,
+    /// Id, publisher, times, payload.
+    PubSubItems,
 }
 
-/// A query. Its first two columns are the name and the domain of the account.
+/// A query. Its first two columns are the name and the domain of the account; of PubSub, host and name of the node.
 pub(crate) struct TableQuery {
     pub(crate) kind: TableKind,
     /// Name in errors.
@@ -43,6 +51,10 @@ pub(crate) struct EjabberdSchema {
     pub(crate) approved: bool,
     /// Whether there is a table `muc_room`.
     pub(crate) rooms: bool,
+    /// Whether there are tables of PubSub nodes.
+    pub(crate) pubsub: bool,
+    /// Options of subscriptions to them.
+    pub(crate) subscription_options: SubscriptionOptions,
 }
 
 impl EjabberdSchema {
@@ -121,7 +133,53 @@ impl EjabberdSchema {
                 format!("SELECT {} FROM muc_room ORDER BY muc_room.host, muc_room.name", columns.join(", "));
             queries.push(TableQuery { kind: TableKind::Rooms, table: "muc_room", sql });
         }
+        if self.pubsub {
+            queries.extend(self.pubsub());
+        }
         queries
+    }
+
+    /// Nodes before what they have.
+    fn pubsub(&self) -> [TableQuery; 3] {
+        let columns =
+            |all: &[&str]| all.iter().map(|column| self.text(column)).collect::<Vec<_>>().join(", ");
+        let owner = "(SELECT MIN(w.owner) FROM pubsub_node_owner w WHERE w.nodeid = n.nodeid)";
+        let nodes = columns(&["n.host", "n.node", owner, "o.name", "o.val"]);
+        let states = columns(&["n.host", "n.node", "s.jid", "s.affiliation", "s.subscriptions"]);
+        let items = columns(&[
+            "n.host",
+            "n.node",
+            "i.itemid",
+            "i.publisher",
+            "i.creation",
+            "i.modification",
+            "i.payload",
+        ]);
+        let part = |columns: String, table: &str, order: &str| {
+            format!(
+                "SELECT {columns} FROM {table} JOIN pubsub_node n ON n.nodeid = {order}.nodeid ORDER BY n.nodeid"
+            )
+        };
+        [
+            TableQuery {
+                kind: TableKind::PubSubNodes,
+                table: "pubsub_node",
+                sql: format!(
+                    "SELECT {nodes} FROM pubsub_node n LEFT JOIN pubsub_node_option o ON o.nodeid = n.nodeid \
+                     ORDER BY n.nodeid, o.name"
+                ),
+            },
+            TableQuery {
+                kind: TableKind::PubSubStates,
+                table: "pubsub_state",
+                sql: part(states, "pubsub_state s", "s") + ", s.jid",
+            },
+            TableQuery {
+                kind: TableKind::PubSubItems,
+                table: "pubsub_item",
+                sql: part(items, "pubsub_item i", "i") + ", i.modification, i.itemid",
+            },
+        ]
     }
 
     fn roster(&self) -> TableQuery {

@@ -6,9 +6,11 @@ use sqlx::any::AnyRow;
 use sqlx::{Error, Row};
 use store::LastActivity;
 use transfer::ejabberd::{
-    EjabberdContact, element_of_text, hash_of_name, message_of_text, room_of_text, scram_credentials,
+    EjabberdContact, SubscriptionOptions, affiliation_of_letter, element_of_text, field_of_text,
+    hash_of_name, message_of_text, micros_of_text, payload_of_text, pubsub_item, pubsub_node, pubsub_state,
+    room_of_text, scram_credentials, subscriptions_of_text,
 };
-use transfer::{AccountItem, AccountPassword, SourceRecord};
+use transfer::{AccountItem, AccountPassword, FormFields, PubSubNodeName, PubSubRecord, SourceRecord};
 
 use crate::queries::{EjabberdSchema, TableKind};
 
@@ -19,16 +21,30 @@ pub(crate) struct RowReader {
     domain: String,
     contact: Option<(Jid, EjabberdContact)>,
     blocked: Option<(Jid, Vec<Jid>, usize)>,
+    /// Host, name, owner and options of a node.
+    node: Option<(String, String, String, FormFields)>,
+    options: SubscriptionOptions,
 }
 
 impl RowReader {
     pub(crate) fn new(schema: &EjabberdSchema, kind: TableKind) -> RowReader {
-        RowReader { kind, domain: schema.domain.clone(), contact: None, blocked: None }
+        let options = match kind {
+            TableKind::PubSubStates => schema.subscription_options.clone(),
+            _ => SubscriptionOptions::new(),
+        };
+        RowReader { kind, domain: schema.domain.clone(), contact: None, blocked: None, node: None, options }
     }
 
     /// Reads a row.
     pub(crate) fn read(&mut self, row: &AnyRow, records: &mut Vec<SourceRecord>) -> Result<(), Error> {
         let (name, host) = (text(row, 0)?, text(row, 1)?);
+        match self.kind {
+            TableKind::PubSubNodes => return self.read_node((name, host), row, records),
+            TableKind::PubSubStates | TableKind::PubSubItems => {
+                return self.read_part_of_node((name, host), row, records);
+            }
+            _ => {}
+        }
         let host = if host.is_empty() { self.domain.as_str() } else { host.as_str() };
         let owner = match Jid::from_parts(Some(&name), host, None) {
             Ok(owner) => owner,
@@ -58,6 +74,13 @@ impl RowReader {
                 Ok(items) => records
                     .extend(items.into_iter().map(|item| SourceRecord::Item { owner: owner.clone(), item })),
                 Err(reason) => records.push(SourceRecord::skipped(owner.as_str(), reason)),
+            }
+        }
+        if let Some((host, node, owner, config)) = self.node.take() {
+            let owners = Some(owner).filter(|owner| !owner.is_empty());
+            match pubsub_node(&host, node.clone(), owners.as_slice(), config) {
+                Ok(node) => records.push(SourceRecord::PubSub(Box::new(PubSubRecord::Node(node)))),
+                Err(reason) => records.push(SourceRecord::skipped(format!("the PubSub node {node}"), reason)),
             }
         }
         if let Some((owner, blocked, skipped)) = self.blocked.take() {
@@ -102,6 +125,64 @@ impl RowReader {
         Ok(())
     }
 
+    /// A row is an option of a node, or a node without options.
+    fn read_node(
+        &mut self,
+        (host, node): (String, String),
+        row: &AnyRow,
+        records: &mut Vec<SourceRecord>,
+    ) -> Result<(), Error> {
+        let (owner, option, value) = (text(row, 2)?, text(row, 3)?, text(row, 4)?);
+        let is_same = |last: &(String, String, String, FormFields)| (&last.0, &last.1) == (&host, &node);
+        if !self.node.as_ref().is_some_and(is_same) {
+            self.finish(records);
+            self.node = Some((host, node, owner, FormFields::new()));
+        }
+        if let Some((.., config)) = &mut self.node
+            && !option.is_empty()
+        {
+            config.extend(field_of_text(&option, &value));
+        }
+        Ok(())
+    }
+
+    fn read_part_of_node(
+        &mut self,
+        (host, node): (String, String),
+        row: &AnyRow,
+        records: &mut Vec<SourceRecord>,
+    ) -> Result<(), Error> {
+        let place = format!("the PubSub node {node}");
+        let Ok(service) = Jid::from_stored(&host) else { return Ok(()) };
+        let name = PubSubNodeName { service, node };
+        let part = match self.kind {
+            TableKind::PubSubStates => {
+                let subscriptions = text(row, 4)?;
+                let affiliation = text(row, 3)?;
+                pubsub_state(
+                    name,
+                    &text(row, 2)?,
+                    affiliation_of_letter(&affiliation),
+                    subscriptions_of_text(&subscriptions),
+                    &self.options,
+                )
+                .map(PubSubRecord::State)
+            }
+            _ => {
+                let id = text(row, 2)?;
+                let (publisher, created, modified) = (text(row, 3)?, text(row, 4)?, text(row, 5)?);
+                let micros = micros_of_text(&modified).or_else(|| micros_of_text(&created));
+                payload_of_text(&text(row, 6)?)
+                    .map(|payload| PubSubRecord::Item(pubsub_item(name, id, &publisher, micros, payload)))
+            }
+        };
+        records.push(match part {
+            Ok(part) => SourceRecord::PubSub(Box::new(part)),
+            Err(reason) => SourceRecord::skipped(place, reason),
+        });
+        Ok(())
+    }
+
     fn read_rule(&mut self, owner: Jid, row: &AnyRow, records: &mut Vec<SourceRecord>) -> Result<(), Error> {
         if self.blocked.as_ref().is_none_or(|(last, ..)| *last != owner) {
             self.finish(records);
@@ -141,7 +222,12 @@ fn read_item(kind: TableKind, owner: &Jid, row: &AnyRow) -> Result<Result<Accoun
             }
         }
         // They are read elsewhere.
-        TableKind::Roster | TableKind::Privacy | TableKind::Rooms => Err("it is not a record".to_owned()),
+        TableKind::Roster
+        | TableKind::Privacy
+        | TableKind::Rooms
+        | TableKind::PubSubNodes
+        | TableKind::PubSubStates
+        | TableKind::PubSubItems => Err("it is not a record".to_owned()),
     })
 }
 
@@ -188,6 +274,13 @@ fn read_password(
     let iterations = u32::try_from(iterations).unwrap_or(0);
     scram_credentials(hash, key, &server, &salt, iterations)
         .map(|keys| AccountPassword::Scram(Box::new(keys)))
+}
+
+/// The identifier of a subscription, and an option.
+pub(crate) fn subscription_option(row: &AnyRow) -> Result<(String, String, String), Error> {
+    let name = text(row, 1)?.to_lowercase();
+    let name = if name == "show_values" { "show-values".to_owned() } else { name };
+    Ok((text(row, 0)?, format!("pubsub#{name}"), text(row, 2)?))
 }
 
 fn text(row: &AnyRow, column: usize) -> Result<String, Error> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use sqlx::{AnyConnection, Connection};
 use store::Subscription;
 use throng_transfer_sql::EjabberdDatabase;
-use transfer::{AccountItem, AccountPassword, SourceRecord, TransferSource};
+use transfer::{AccountItem, AccountPassword, PubSubRecord, SourceRecord, TransferSource};
 
 struct TemporaryFile(PathBuf);
 
@@ -100,7 +100,7 @@ fn both_schemas_give_the_same_records() {
             .iter()
             .filter_map(|record| match record {
                 SourceRecord::Item { owner, item } => Some((owner.as_str(), item)),
-                SourceRecord::Room(_) | SourceRecord::Skipped(_) => None,
+                SourceRecord::Room(_) | SourceRecord::PubSub(_) | SourceRecord::Skipped(_) => None,
             })
             .collect();
         assert!(items.iter().any(|(owner, item)| *owner == "nurse@capulet.lit"
@@ -127,4 +127,68 @@ fn an_old_schema_needs_its_domain_and_another_database_is_refused() {
     let file = database("CREATE TABLE other (a text)");
     let mut source = EjabberdDatabase::open(&url(&file.0), None).unwrap();
     assert!(source.next_record().is_err());
+}
+
+const NODES: &str = "CREATE TABLE pubsub_node (host text NOT NULL, node text NOT NULL, parent text NOT NULL DEFAULT '',
+        plugin text NOT NULL, nodeid INTEGER PRIMARY KEY AUTOINCREMENT);
+    CREATE TABLE pubsub_node_option (nodeid bigint, name text NOT NULL, val text NOT NULL);
+    CREATE TABLE pubsub_node_owner (nodeid bigint, owner text NOT NULL);
+    CREATE TABLE pubsub_state (nodeid bigint, jid text NOT NULL, affiliation character(1),
+        subscriptions text NOT NULL DEFAULT '', stateid INTEGER PRIMARY KEY AUTOINCREMENT);
+    CREATE TABLE pubsub_item (nodeid bigint, itemid text NOT NULL, publisher text NOT NULL, creation varchar(32) NOT NULL,
+        modification varchar(32) NOT NULL, payload text NOT NULL DEFAULT '');
+    CREATE TABLE pubsub_subscription_opt (subid text NOT NULL, opt_name varchar(32), opt_value text NOT NULL);
+    INSERT INTO pubsub_node VALUES ('pubsub.capulet.lit', 'musings', '', 'flat', 7),
+        ('nurse@capulet.lit', 'http://jabber.org/protocol/tune', '', 'pep', 8);
+    INSERT INTO pubsub_node_option VALUES (7, 'title', '<<\"Musings\">>'), (7, 'deliver_payloads', 'false');
+    INSERT INTO pubsub_node_owner VALUES (7, 'juliet@capulet.lit'), (8, 'nurse@capulet.lit');
+    INSERT INTO pubsub_state (nodeid, jid, affiliation, subscriptions) VALUES (7, 'juliet@capulet.lit', 'o', ''),
+        (7, 'nurse@capulet.lit', 'n', 's:5E6A,p:5E6B');
+    INSERT INTO pubsub_item VALUES (7, '2', 'romeo@montague.lit', '001695:808040:000000', '001695:808045:000000', '<a xmlns=\"u:a\"/>'),
+        (7, '1', 'romeo@montague.lit', '001695:808044:000000', '001695:808044:000000', ''),
+        (8, 't', 'nurse@capulet.lit', '001695:808044:000000', '001695:808044:000000', '<broken');
+    INSERT INTO pubsub_subscription_opt VALUES ('5E6B', 'DELIVER', '0'), ('5E6B', 'SHOW_VALUES', 'away'),
+        ('5E6B', 'SHOW_VALUES', 'dnd')";
+
+#[test]
+fn pubsub_nodes_are_before_what_they_have() {
+    let database = database(&format!("{};{NODES}", schema(true)));
+    let mut source = EjabberdDatabase::open(&url(&database.0), None).unwrap();
+    let mut shown = Vec::new();
+    while let Some(record) = source.next_record().unwrap() {
+        shown.push(match record {
+            SourceRecord::PubSub(record) => match *record {
+                PubSubRecord::Node(node) => format!(
+                    "{} {:?} {:?}",
+                    node.name.node,
+                    node.owners.first().map(|jid| jid.as_str()),
+                    node.config
+                ),
+                PubSubRecord::State(state) => {
+                    format!("{} {} {:?}", state.jid, state.affiliation, state.subscriptions)
+                }
+                PubSubRecord::Item(item) => {
+                    format!("{} {:?} {}", item.id, item.published, String::from_utf8(item.payload).unwrap())
+                }
+            },
+            SourceRecord::Skipped(skipped) => format!("{}: {}", skipped.place, skipped.reason),
+            other => format!("{other:?}"),
+        });
+    }
+    let expected = [
+        "musings Some(\"juliet@capulet.lit\") [(\"pubsub#deliver_payloads\", [\"0\"]), (\"pubsub#title\", [\"Musings\"])]",
+        "http://jabber.org/protocol/tune Some(\"nurse@capulet.lit\") []",
+        "juliet@capulet.lit owner []",
+        "nurse@capulet.lit  [SourceSubscription { subid: \"5E6A\", is_pending: false, options: [] }, SourceSubscription { \
+         subid: \"5E6B\", is_pending: true, options: [(\"pubsub#deliver\", [\"0\"]), (\"pubsub#show-values\", [\"away\", \"dnd\"])] }]",
+        "1 Some(1695808044000) ",
+        "2 Some(1695808045000) <a xmlns=\"u:a\"/>",
+    ];
+    assert_eq!(shown[..6], expected);
+    assert!(
+        shown[6].starts_with("the PubSub node http://jabber.org/protocol/tune: it is not valid XML"),
+        "{}",
+        shown[6]
+    );
+    assert_eq!(shown.len(), 7);
 }

@@ -5,9 +5,9 @@
 //! than one value is in memory. [`import()`] writes the records of any source into [`store::Stores`], [`export()`] writes
 //! accounts as XEP-0227. Parsers ([`lua`], [`erlang`], [`markup`]) know neither servers nor storage.
 //!
-//! Persistent rooms are imported as well, without their histories.
+//! Persistent rooms are imported as well, without their histories, and PubSub nodes of services and accounts.
 //!
-//! Not implemented: archives, PubSub nodes, export of rooms, privacy rules that do more than block an address; [`SkippedData`] lists
+//! Not implemented: archives, export of rooms and PubSub nodes, privacy rules that do more than block an address; [`SkippedData`] lists
 //! them. Sources in SQL databases are another crate's, which implements [`TransferSource`].
 //!
 //! # Pitfalls
@@ -26,6 +26,7 @@ pub mod lua;
 pub mod lua_list;
 pub mod markup;
 pub mod prosody;
+mod pubsub;
 mod record;
 mod room;
 pub mod scram_keys;
@@ -36,7 +37,11 @@ mod stanza_form;
 pub use export::{ExportCounts, ExportDomain, ExportError, ExportOptions, export};
 pub use import::{
     AccountLimits, DerivePasswords, FeatureFormats, ImportCounts, ImportDomain, ImportError, ImportObserver,
-    ImportOptions, IndexedVcard, import, key_shapes,
+    ImportOptions, IndexedVcard, NewPubSubNode, import, key_shapes,
+};
+pub use pubsub::{
+    FormFields, PubSubNodeName, PubSubRecord, SourcePubSubItem, SourcePubSubNode, SourcePubSubState,
+    SourceSubscription, item_seq,
 };
 pub use record::{
     AccountItem, AccountPassword, ContactData, ContactRequest, OfflineData, SkippedData, SourceError,

@@ -10,7 +10,7 @@ use jid::Jid;
 use sasl::Credentials;
 use store::{LastActivity, Subscription};
 
-use crate::SourceRoom;
+use crate::{PubSubRecord, SourceRoom};
 
 /// Password of an account in a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +121,8 @@ pub enum SourceRecord {
     },
     /// A persistent room.
     Room(Box<SourceRoom>),
+    /// A part of a PubSub node.
+    PubSub(Box<PubSubRecord>),
     /// Data that cannot be imported.
     Skipped(SkippedData),
 }

@@ -46,6 +46,7 @@ const VIEWS = [
   ["users", "tbody tr"],
   [`users/u1%40${domain}`, "dl.facts dd"],
   ["rooms", "tbody tr, .empty"],
+  ["pubsub", "tbody tr, .empty"],
   ["messages", ".message .badge"],
   ["domains", "ul.modules li"],
   ["commands", "tbody tr"],
@@ -497,6 +498,28 @@ const scenarios = {
     await dialog().getByRole("button", { name: "Destroy" }).click();
     await dialogsGone();
     await main().getByText(/No rooms yet|No matching rooms/).waitFor();
+  },
+
+  async a_node_is_created_and_deleted() {
+    await go("pubsub", "PubSub");
+    await main().getByText("0 items published in the last minute").waitFor();
+    await page.getByRole("button", { name: "Create node" }).click();
+    await dialog().getByLabel("Name").fill("musings & more");
+    await dialog().getByLabel("Owner").fill(`u1@${domain}`);
+    await dialog().getByRole("button", { name: "Create" }).click();
+    await heading("musings & more");
+    await main().getByText("No subscribers").waitFor();
+    await main().getByRole("row", { name: `u1@${domain}` }).getByRole("cell", { name: "owner" }).waitFor();
+    await main().getByRole("row", { name: "pubsub#access_model" }).getByRole("cell", { name: "open" }).waitFor();
+    await dialogsGone();
+    await page.screenshot({ path: path.join(folder, "pubsub.png") });
+    await main().getByRole("link", { name: "All nodes" }).click();
+    await main().getByRole("link", { name: "musings & more" }).click();
+    await heading("musings & more");
+    await page.getByRole("button", { name: "Delete" }).click();
+    await dialog().getByRole("button", { name: "Delete" }).click();
+    await dialogsGone();
+    await main().getByText("No nodes yet").waitFor();
   },
 
   async a_token_is_shown_once() {

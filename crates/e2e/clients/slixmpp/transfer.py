@@ -1,4 +1,4 @@
-"""Data of three accounts and a room: written to another server (`fill`), and looked for after an import (`check`). Settings as in
+"""Data of three accounts, a room and PubSub nodes: written to another server (`fill`), and looked for after an import (`check`). Settings as in
 harness.py, and XMPP_USER_C, a third account."""
 
 import asyncio
@@ -8,6 +8,7 @@ import sys
 from slixmpp.xmlstream import ET
 
 from harness import TIMEOUT, Settings, Stage, befriend, run
+from nodes import Nodes
 from rooms import Room, refused
 
 TYBALT = "tybalt@example.net"
@@ -46,6 +47,36 @@ async def fill_room(stage, a, b):
     await room.sees(a, "romeo", "unavailable")
 
 
+async def fill_nodes(stage, a, b):
+    nodes = Nodes(stage)
+    nodes.use(a, b)
+    await nodes.create(a, "musings", title="Musings", persist_items="1")
+    await b.plugin["xep_0060"].subscribe(nodes.service, "musings", timeout=TIMEOUT)
+    for id_ in ("1", "2"):
+        await nodes.publish(a, id_, f"item {id_}", "musings")
+    for id_ in ("1", "2"):
+        await nodes.receives(b, "item", node="musings", id=id_)
+    await a.plugin["xep_0107"].publish_mood("happy", "the sun rises", timeout=TIMEOUT)
+
+
+async def imported_nodes(stage, a, b):
+    nodes = Nodes(stage)
+    nodes.use(a, b)
+    pubsub = b.plugin["xep_0060"]
+    items = await pubsub.get_items(nodes.service, "musings", timeout=TIMEOUT)
+    found = [(item["id"], "".join(item["payload"].itertext())) for item in items["pubsub"]["items"]]
+    check(found == [("1", "item 1"), ("2", "item 2")], f"items are {found}")
+    own = await pubsub.get_subscriptions(nodes.service, timeout=TIMEOUT)
+    check("musings" in str(own), f"subscriptions are {own}")
+    config = await a.plugin["xep_0060"].get_node_config(nodes.service, "musings", timeout=TIMEOUT)
+    title = config["pubsub_owner"]["configure"]["form"].get_values()["pubsub#title"]
+    check(title == "Musings", f"the title is {title}")
+    await nodes.publish(a, "3", "item 3", "musings")
+    await nodes.receives(b, "item", node="musings", id="3")
+    mood = await pubsub.get_items(a.boundjid.bare, "http://jabber.org/protocol/mood", timeout=TIMEOUT)
+    check("the sun rises" in str(mood), f"the mood is {mood}")
+
+
 async def imported_room(stage, a, b, c):
     room = orchard(stage)
     entered = await room.enter(b, "juliet")
@@ -67,6 +98,7 @@ async def fill(stage):
     a, b = await stage.pair()
     await fill_room(stage, a, b)
     await befriend(a, b)
+    await fill_nodes(stage, a, b)
     await a.roster_set(b.boundjid.bare, name="Bee & Co", groups=("Friends", "Verona"))
     await iq(a, "set", f"<query xmlns='jabber:iq:private'>{STORAGE}</query>")
     await iq(a, "set", CARD)
@@ -107,6 +139,7 @@ async def imported(stage):
     c.say(None)
     await c.presence("subscribe", stage.settings.bare("a"))
     await imported_room(stage, a, b, c)
+    await imported_nodes(stage, a, b)
 
 
 def main():

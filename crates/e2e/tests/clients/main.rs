@@ -24,6 +24,7 @@
 )]
 
 mod interrupted_network;
+mod nodes;
 mod rooms;
 #[path = "../shared/space.rs"]
 #[allow(dead_code, reason = "packets are lost in the tests of `throng load` only")]

@@ -148,12 +148,14 @@ fn move_prosody(name: &str, vcard_modules: &str) {
         &config,
         format!(
             "run_as_root = true\ndaemonize = false\npidfile = '{pid}'\ndata_path = '{data}'\nlog = '*console'\n\
-             modules_enabled = {{ 'roster', 'saslauth', 'tls', 'disco', 'private', 'blocklist', 'offline', 'ping', {vcard_modules} }}\n\
+             modules_enabled = {{ 'roster', 'saslauth', 'tls', 'disco', 'private', 'blocklist', 'offline', 'ping', 'pep', {vcard_modules} }}\n\
              modules_disabled = {{ 's2s', 'http' }}\n\
              authentication = 'internal_hashed'\nstorage = 'internal'\n\
              interfaces = {{ '127.0.0.1' }}\nc2s_ports = {{ {port} }}\nc2s_direct_tls_ports = {{ }}\n\
              ssl = {{ certificate = '{certificate}', key = '{key}' }}\nVirtualHost '{DOMAIN}'\n\
-             Component 'conference.{DOMAIN}' 'muc'\n"
+             Component 'conference.{DOMAIN}' 'muc'\n\
+             Component 'pubsub.{DOMAIN}' 'pubsub'\nadmins = {{ '{}@{DOMAIN}' }}\n",
+            USERS[0]
         ),
     )
     .unwrap();
@@ -177,7 +179,7 @@ fn accounts_of_debians_prosody_move_with_all_their_data() {
 /// As Debian's configuration has them.
 #[test]
 fn vcards_that_debians_prosody_keeps_in_pep_nodes_move() {
-    move_prosody("prosody-pep", "'pep', 'vcard_legacy', 'bookmarks', 'vcard4'");
+    move_prosody("prosody-pep", "'vcard_legacy', 'bookmarks', 'vcard4'");
 }
 
 /// Debian's ejabberd, without its program `ejabberdctl`, which refuses other users than its own and starts `epmd`.
@@ -199,7 +201,8 @@ impl Ejabberd {
                  auth_password_format: scram\nauth_scram_hash: sha256\n\
                  listen:\n  -\n    port: {port}\n    ip: 127.0.0.1\n    module: ejabberd_c2s\n    starttls: true\n\
                  modules:\n  mod_roster: {{}}\n  mod_private: {{}}\n  mod_vcard: {{}}\n  mod_privacy: {{}}\n  mod_blocking: {{}}\n  \
-                 mod_offline: {{}}\n  mod_last: {{}}\n  mod_disco: {{}}\n  mod_ping: {{}}\n  mod_muc: {{}}\n"
+                 mod_offline: {{}}\n  mod_last: {{}}\n  mod_disco: {{}}\n  mod_ping: {{}}\n  mod_muc: {{}}\n  \
+                 mod_caps: {{}}\n  mod_pubsub:\n    plugins: [flat, pep]\n"
             ),
         )
         .unwrap();

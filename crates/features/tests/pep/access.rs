@@ -116,3 +116,28 @@ fn blocked_and_removed_contacts_receive_nothing() {
     publish(&juliet, "urn:x", "5");
     assert!(events(&nurse.recv()).is_empty(), "a contact that was removed");
 }
+
+#[test]
+fn xep_0248_accounts_have_no_collections() {
+    let engine = verona();
+    let juliet = connect(&engine, "juliet", "balcony", &["urn:x"]);
+    let configure = form("node_config", &[("node_type", "collection")]);
+    let refused = set(&juliet, &format!("<create node='urn:x'/><configure>{configure}</configure>"));
+    for part in ["<feature-not-implemented ", "<unsupported ", "feature='collections'"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    create(&juliet, "urn:x", &[]);
+    let associate = "<collection node='urn:x'><associate node='urn:y'/></collection>";
+    let refused = answer(pubsub(&juliet, "", "set", "#owner", associate));
+    assert!(refused.contains("feature='collections'"), "{refused}");
+    let root = set(&juliet, "<subscribe jid='juliet@example.com'/>");
+    assert!(root.contains("<nodeid-required "), "{root}");
+    let info = "<query xmlns='http://jabber.org/protocol/disco#info'/>";
+    let info = answer(juliet.request(&format!("<iq type='get' id='r1' to='{JULIET}'>{info}</iq>")));
+    assert!(!info.contains("pubsub#collections") && info.contains("urn:xmpp:order-by:1"), "{info}");
+    publish(&juliet, "urn:x", "1");
+    publish(&juliet, "urn:x", "2");
+    let order = "<items node='urn:x'/><order xmlns='urn:xmpp:order-by:1' by='creation' desc='true'/>";
+    let items = get(&juliet, JULIET, order);
+    assert!(items.contains("<item id='2'"), "{items}");
+}

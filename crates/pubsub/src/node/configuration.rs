@@ -34,8 +34,14 @@ impl PubSubNode {
         if self.config == before {
             return Ok(PubSubAnswer::empty());
         }
+        if let Err(error) = self.change_graph(ctx, &before.graph, false) {
+            self.config = before;
+            return Err(error);
+        }
         self.put_record(ctx);
-        if !self.config.persist_items || self.config.item_limit(ctx.limits) == 0 {
+        // XEP-0248, section 7.2.4.
+        let becomes_collection = self.is_collection() && !before.graph.is_collection();
+        if becomes_collection || !self.config.persist_items || self.config.item_limit(ctx.limits) == 0 {
             self.remove_items(ctx);
         }
         let excess = self.items.len().saturating_sub(self.config.item_limit(ctx.limits));
@@ -47,7 +53,7 @@ impl PubSubNode {
             && before.access_model != AccessModel::Whitelist;
         if self.config.notify_config {
             let shown = self.config.deliver_payloads.then(|| self.config.form(FormKind::Result));
-            self.send_event(ctx, EventAudience::Subscribers, None, |w| {
+            self.send_node_event(ctx, EventAudience::Subscribers, |w| {
                 w.start("configuration").attr("node", &self.name);
                 if let Some(form) = &shown {
                     form.write(w);
@@ -60,7 +66,8 @@ impl PubSubNode {
 
     /// The record has changed.
     pub(super) fn put_record(&self, ctx: &mut NodeCtx<'_>) {
-        let record = self.config.record(self.creator.clone(), self.created, self.redirect.as_deref());
+        let mut record = self.config.record(self.creator.clone(), self.created, self.redirect.as_deref());
+        record.is_listed &= !self.is_root();
         ctx.changes.push(PubSubChange::Put(record));
     }
 
@@ -74,11 +81,11 @@ impl PubSubNode {
 
     /// Section 8.5.
     pub(super) fn purge(&mut self, ctx: &mut NodeCtx<'_>) -> Result<PubSubAnswer, StanzaError> {
-        if !self.config.persist_items {
+        if !self.config.persist_items || self.is_collection() {
             return Err(unsupported("persistent-items"));
         }
         self.remove_items(ctx);
-        self.send_event(ctx, EventAudience::Subscribers, None, |w| {
+        self.send_event(ctx, None, |w| {
             w.start("purge").attr("node", &self.name).end();
         });
         Ok(PubSubAnswer::empty())
@@ -87,7 +94,7 @@ impl PubSubNode {
     /// Section 8.4. Of a node that has moved, the address stays.
     pub(crate) fn delete(&mut self, ctx: &mut NodeCtx<'_>, redirect: Option<String>) -> PubSubAnswer {
         if self.config.notify_delete {
-            self.send_event(ctx, EventAudience::SubscribersAndPending, None, |w| {
+            self.send_node_event(ctx, EventAudience::SubscribersAndPending, |w| {
                 w.start("delete").attr("node", &self.name);
                 if let Some(uri) = &redirect {
                     w.start("redirect").attr("uri", uri).end();
@@ -95,6 +102,7 @@ impl PubSubNode {
                 w.end();
             });
         }
+        self.unlink(ctx);
         ctx.changes.push(PubSubChange::Remove);
         self.items.clear();
         self.last = None;
@@ -138,7 +146,7 @@ impl PubSubNode {
                     let created =
                         PubSubNode::create(ctx, service, name, creator, (defaults, config.as_ref()));
                     // A request that is refused removes nothing.
-                    created.inspect_err(|_| drop(ctx.changes.pop()))?
+                    created.inspect_err(|_| ctx.changes.clear())?
                 };
                 *self = node;
                 Ok(answer)

@@ -8,11 +8,13 @@ use stanza::payload::data_form::DataForm;
 use store::PubSubChange;
 use xml::Ns;
 
+use super::collections::{ROOT_NODE, RecentEvents};
 use super::items::ItemIndex;
 use super::publishing::precondition_form;
 use super::special_subscriptions::SpecialSubscriptions;
 use super::{NodeCtx, NodeState, PubSubAnswer, PubSubNode};
 use crate::affiliation::NodeAffiliation;
+use crate::collection_config::CollectionConfig;
 use crate::node_config::PubSubNodeConfig;
 use crate::pubsub_error::pubsub_error;
 
@@ -32,7 +34,12 @@ impl PubSubNode {
         if let Some(form) = form {
             config.submit(form, ctx.limits)?;
         }
-        let node = PubSubNode::with_config(ctx, service, name, creator, config);
+        let mut node = PubSubNode::with_config(ctx, service, name, creator, config);
+        if let Err(error) = node.change_graph(ctx, &CollectionConfig::default(), true) {
+            ctx.changes.clear();
+            return Err(error);
+        }
+        node.announce_creation(ctx);
         let answer = PubSubAnswer::pubsub(Ns::Pubsub, |w| {
             w.start("create").attr("node", &node.name).end();
         });
@@ -52,11 +59,24 @@ impl PubSubNode {
     ) -> Result<PubSubNode, StanzaError> {
         let mut config = defaults;
         if let Some(options) = options {
+            let graph = config.graph.clone();
             let not_met = || pubsub_error("precondition-not-met");
             let form = precondition_form(options, &config, ctx.limits).ok_or_else(not_met)?;
             config.submit(&form, ctx.limits).map_err(|_| not_met())?;
+            // Whether the collections admit the node is not known here.
+            if config.graph != graph {
+                return Err(not_met());
+            }
         }
-        Ok(PubSubNode::with_config(ctx, service, name, creator, config))
+        let node = PubSubNode::with_config(ctx, service, name, creator, config);
+        node.announce_creation(ctx);
+        Ok(node)
+    }
+
+    /// The root node, which the service owns (XEP-0248, section 8.1).
+    pub(crate) fn create_root(ctx: &mut NodeCtx<'_>, service: Jid) -> PubSubNode {
+        let config = PubSubNodeConfig::of_collection(ctx.limits);
+        PubSubNode::with_config(ctx, service.clone(), ROOT_NODE.to_owned(), service, config)
     }
 
     fn with_config(
@@ -75,6 +95,7 @@ impl PubSubNode {
             affiliations: BTreeMap::from([(creator.clone(), NodeAffiliation::Owner)]),
             unconfirmed: BTreeSet::new(),
             special: SpecialSubscriptions::default(),
+            recent: RecentEvents::default(),
             items: ItemIndex::default(),
             last: None,
             redirect: None,

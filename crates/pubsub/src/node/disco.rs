@@ -92,7 +92,8 @@ impl PubSubNode {
         let mut w = Writer::new(&mut out);
         w.start_ns("query", Ns::DiscoInfo).attr("node", &self.name);
         let title = Some(self.config.title.as_str()).filter(|title| !title.is_empty());
-        w.start("identity").attr("category", "pubsub").attr("type", "leaf").attr_opt("name", title).end();
+        w.start("identity").attr("category", "pubsub").attr("type", self.node_type().as_str());
+        w.attr_opt("name", title).end();
         for feature in [Ns::DiscoInfo, Ns::DiscoItems, Ns::Pubsub] {
             w.start("feature").attr("var", feature.as_str()).end();
         }

@@ -13,9 +13,9 @@ use super::{MAX_NOTIFIED_OWNERS, NodeCtx, Notice, PubSubNode};
 use crate::affiliation::NodeAffiliation;
 use crate::node_config::{AccessModel, ItemReply, NotificationType};
 use crate::subscriber_filter::ReadCondition;
-use crate::subscription::{NodeSubscription, ShowValue};
+use crate::subscription::{EventKind, NodeSubscription, ShowValue, SubscriptionOptions};
 
-const SHIM: &str = "http://jabber.org/protocol/shim";
+pub(super) const SHIM: &str = "http://jabber.org/protocol/shim";
 
 /// Which subscribers receive an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +26,44 @@ pub(crate) enum EventAudience {
     SubscribersAndPending,
 }
 
-/// A message to all subscribers, plain ones included. Its stanzas have no `to`.
+/// What an event comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum EventOrigin {
+    /// The node itself.
+    Own(EventAudience),
+    /// A node in this collection, so many edges below. From `seen` edges below, it was delivered before.
+    Child { kind: EventKind, depth: u32, seen: Option<u32> },
+}
+
+impl EventOrigin {
+    /// Whether a subscription receives it.
+    fn is_for(self, one: &NodeSubscription) -> bool {
+        match self {
+            EventOrigin::Own(EventAudience::Subscribers) => one.receives_events(),
+            EventOrigin::Own(EventAudience::SubscribersAndPending) => one.options.deliver,
+            EventOrigin::Child { kind, depth, seen } => {
+                one.receives_events() && one.options.wants(kind, depth, seen)
+            }
+        }
+    }
+
+    /// Whether plain subscriptions do.
+    fn is_for_plain(self) -> bool {
+        match self {
+            EventOrigin::Own(_) => true,
+            EventOrigin::Child { kind, depth, seen } => {
+                SubscriptionOptions::default().wants(kind, depth, seen)
+            }
+        }
+    }
+}
+
+/// A message to all subscribers. Its stanzas have no `to`.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeEvent {
     pub(crate) stanza: SharedStanza,
+    /// Plain subscribers receive it.
+    pub(crate) is_for_plain: bool,
     /// Subscribers that are not plain.
     pub(crate) special: Arc<[Jid]>,
     /// Subscribers that receive it while their presence is one of these.
@@ -47,7 +81,7 @@ pub(crate) struct NodeEvent {
 }
 
 impl NodeEvent {
-    /// Whether there are no subscribers but plain ones.
+    /// Whether no subscribers receive it but plain ones.
     pub(crate) fn is_for_nobody(&self) -> bool {
         self.special.is_empty() && self.with_show.is_empty() && self.separate.is_empty()
     }
@@ -72,10 +106,30 @@ pub(crate) enum AudienceContacts {
 }
 
 impl PubSubNode {
-    /// Sends an event. `write` writes the content of `<event/>`.
+    /// Sends an event about items. `write` writes the content of `<event/>`.
     pub(super) fn send_event(
         &self,
         ctx: &mut NodeCtx<'_>,
+        except: Option<Jid>,
+        write: impl Fn(&mut Writer<'_>),
+    ) {
+        self.send_event_of(ctx, EventKind::Items, EventAudience::Subscribers, except, write);
+    }
+
+    /// Sends an event about the node.
+    pub(super) fn send_node_event(
+        &self,
+        ctx: &mut NodeCtx<'_>,
+        audience: EventAudience,
+        write: impl Fn(&mut Writer<'_>),
+    ) {
+        self.send_event_of(ctx, EventKind::Nodes, audience, None, write);
+    }
+
+    fn send_event_of(
+        &self,
+        ctx: &mut NodeCtx<'_>,
+        kind: EventKind,
         audience: EventAudience,
         except: Option<Jid>,
         write: impl Fn(&mut Writer<'_>),
@@ -92,10 +146,20 @@ impl PubSubNode {
             w.end().end();
         });
         let Some(stanza) = stanza else { return };
-        let receives = |one: &&NodeSubscription| match audience {
-            EventAudience::Subscribers => one.receives_events(),
-            EventAudience::SubscribersAndPending => one.options.deliver,
-        };
+        let modes = (except, self.config.presence_based_delivery);
+        self.push_event(ctx, stanza.clone(), EventOrigin::Own(audience), modes.clone());
+        self.rise(ctx, kind, (stanza, &id), modes);
+    }
+
+    /// Sends an event to the subscribers that receive it.
+    pub(super) fn push_event(
+        &self,
+        ctx: &mut NodeCtx<'_>,
+        stanza: SharedStanza,
+        origin: EventOrigin,
+        (except, presence_based): (Option<Jid>, bool),
+    ) {
+        let receives = |one: &&NodeSubscription| origin.is_for(one);
         let mut special: Vec<Jid> = Vec::new();
         let mut with_show: Vec<(Jid, Vec<ShowValue>)> = Vec::new();
         let mut separate: Vec<(Jid, Vec<Box<str>>)> = Vec::new();
@@ -119,11 +183,12 @@ impl PubSubNode {
         }
         ctx.notices.push(Notice::Event(NodeEvent {
             stanza,
+            is_for_plain: origin.is_for_plain(),
             special: special.into(),
             with_show,
             separate,
             except,
-            presence_based: self.config.presence_based_delivery,
+            presence_based,
             implicit: self.is_of_account().then(|| self.implicit_audience()),
             condition: self.read_condition(),
         }));
@@ -167,14 +232,14 @@ impl PubSubNode {
         ImplicitAudience { contacts, outcasts }
     }
 
-    fn write_type(&self, w: &mut Writer<'_>) {
+    pub(super) fn write_type(&self, w: &mut Writer<'_>) {
         if self.config.notification_type == NotificationType::Headline {
             w.attr("type", "headline");
         }
     }
 
     /// Writes an item as it is in events and answers.
-    pub(super) fn write_item(&self, w: &mut Writer<'_>, head: &PubSubItemHead, payload: &[u8]) {
+    pub(crate) fn write_item(&self, w: &mut Writer<'_>, head: &PubSubItemHead, payload: &[u8]) {
         w.start("item").attr("id", &head.id);
         match self.config.item_reply {
             ItemReply::None => {}
@@ -241,7 +306,7 @@ impl PubSubNode {
     ) {
         self.send_direct(ctx, to, |w| {
             w.start_ns("event", Ns::PubsubEvent);
-            write_subscription(w, Some(&self.name), jid, state, subid);
+            write_subscription(w, self.shown_name(), jid, state, subid);
             w.end();
         });
     }
@@ -262,13 +327,24 @@ impl PubSubNode {
 /// An event with the identifiers of subscriptions (section 7.1.2.4).
 pub(crate) fn with_subids(event: &SharedStanza, subids: &[Box<str>]) -> Option<SharedStanza> {
     const END: &[u8] = b"</message>";
-    let mut out = event.bytes().strip_suffix(END)?.to_vec();
+    // Of a collection's notification, the headers have the name of the collection.
+    const HEADERS_END: &[u8] = b"</headers></message>";
+    let bytes = event.bytes();
+    let (start, end) = match bytes.strip_suffix(HEADERS_END) {
+        Some(start) => (start, HEADERS_END),
+        None => (bytes.strip_suffix(END)?, END),
+    };
+    let mut out = start.to_vec();
     let mut w = Writer::new(&mut out);
-    w.start("headers").xmlns(SHIM);
+    if end == END {
+        w.start("headers").xmlns(SHIM);
+    }
     for subid in subids {
         w.start("header").attr("name", "SubID").text(subid).end();
     }
-    w.end();
-    out.extend_from_slice(END);
+    if end == END {
+        w.end();
+    }
+    out.extend_from_slice(end);
     SharedStanza::parse(&out)
 }

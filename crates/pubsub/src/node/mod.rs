@@ -1,5 +1,5 @@
 //! A node as a state machine: a request and the state give an answer, changes for the store and notices, without I/O:
-//! XEP-0060 1.30.0. A leaf node of a service or of an account.
+//! XEP-0060 1.30.0. A leaf node of a service or of an account, or a collection (XEP-0248).
 //!
 //! One task owns a node (`node_task.rs`), so its inputs have one order, which is that of every subscriber. Plain subscriptions
 //! are not here, since there may be millions: the task tells whether the requester has one, and adds those subscribers to the
@@ -10,6 +10,7 @@
 
 mod access;
 mod affiliations;
+mod collections;
 mod configuration;
 mod creation;
 mod disco;
@@ -35,16 +36,19 @@ use throng_core::SharedStanza;
 use throng_core::limits::STANZA_LIMITS;
 use xml::{NamespaceContext, Ns, Tree, Writer};
 
+use self::collections::RecentEvents;
 use self::events::EventAudience;
 use self::items::ItemIndex;
 use self::special_subscriptions::SpecialSubscriptions;
 use crate::affiliation::{NodeAffiliation, UNCONFIRMED_OWNER};
+use crate::graph::{GraphFacts, GraphInput};
 use crate::node_config::{AccessModel, PubSubNodeConfig, PublishModel};
 use crate::options::PubSubLimits;
 use crate::pubsub_error::{forbidden, not_found};
 use crate::request::NodeRequest;
 use crate::subscription::NodeSubscription;
 
+pub(crate) use self::collections::ROOT_NODE;
 pub(crate) use self::events::{AudienceContacts, ImplicitAudience, NodeEvent, with_subids};
 pub(crate) use self::options::default_options;
 pub(crate) use self::retrieval::ItemsAnswer;
@@ -88,6 +92,10 @@ pub(crate) struct NodeCtx<'a> {
     pub(crate) changes: Vec<PubSubChange>,
     /// What must be sent.
     pub(crate) notices: Vec<Notice>,
+    /// What is known about the nodes that the request associates.
+    pub(crate) graph: Option<GraphFacts>,
+    /// The service has, or may have, a root node with subscribers.
+    pub(crate) has_root: bool,
     /// Subscribers that may not stay must be removed.
     pub(crate) rechecks_subscribers: bool,
     /// The last item as a message without `to`, and its number: all recipients share it.
@@ -103,6 +111,8 @@ pub(crate) enum Notice {
     Direct { to: Jid, stanza: SharedStanza },
     /// The same, of a stanza without `to` that several recipients share.
     Shared { to: Jid, stanza: SharedStanza },
+    /// To another node of the service.
+    Graph(GraphInput),
 }
 
 /// An answer that may need what the task can find.
@@ -111,6 +121,8 @@ pub(crate) enum PubSubAnswer {
     Payload(Vec<u8>),
     /// The payloads of items.
     Items(ItemsAnswer),
+    /// The items of these nodes.
+    ItemsOfChildren(Vec<String>),
     /// A page of plain subscribers.
     Subscribers(SubscribersAnswer),
     /// The number of plain subscribers, for the end of a form.
@@ -139,6 +151,8 @@ pub(crate) struct PubSubNode {
     /// nothing.
     unconfirmed: BTreeSet<Jid>,
     special: SpecialSubscriptions,
+    /// Of a collection.
+    recent: RecentEvents,
     items: ItemIndex,
     /// The last item with its payload, also of a node that keeps no items.
     last: Option<PubSubItem>,
@@ -155,7 +169,18 @@ impl<'a> NodeCtx<'a> {
         limits: &'a PubSubLimits,
     ) -> NodeCtx<'a> {
         let (changes, notices) = (Vec::new(), Vec::new());
-        NodeCtx { now, new_id, is_account, limits, changes, notices, rechecks_subscribers: false, last: None }
+        NodeCtx {
+            now,
+            new_id,
+            is_account,
+            limits,
+            changes,
+            notices,
+            graph: None,
+            has_root: false,
+            rechecks_subscribers: false,
+            last: None,
+        }
     }
 
     /// Whether a subscription of this address with default options is a plain one.
@@ -206,15 +231,18 @@ impl PubSubNode {
             }
             affiliations.insert(jid, NodeAffiliation::from_number(number)?);
         }
+        let mut config = PubSubNodeConfig::restore(&form, limits)?;
+        config.supports_collections = service.local().is_none();
         Some(PubSubNode {
             service,
             name,
             creator: stored.record.creator,
             created: stored.record.created,
-            config: PubSubNodeConfig::restore(&form, limits)?,
+            config,
             affiliations,
             unconfirmed,
             special: stored.special.into_iter().map(NodeSubscription::restore).collect::<Option<_>>()?,
+            recent: RecentEvents::default(),
             items: ItemIndex::new(stored.items),
             last: None,
             redirect: form.value(REDIRECT).map(str::to_owned),
@@ -353,6 +381,9 @@ impl PubSubNode {
             return self.handle_moved(ctx, requester, request, &uri.clone());
         }
         self.expire(ctx);
+        if self.is_root() && !request.is_for_root() {
+            return Err(StanzaCondition::NotAllowed.into());
+        }
         if request.is_of_owner() && self.affiliation(requester) != NodeAffiliation::Owner {
             return Err(forbidden());
         }
@@ -367,7 +398,7 @@ impl PubSubNode {
             NodeRequest::Unsubscribe(key) => self.unsubscribe(ctx, requester, &key),
             NodeRequest::GetOptions(key) => self.subscription_options(requester, &key),
             NodeRequest::SetOptions(key, form) => self.set_subscription_options(ctx, requester, &key, &form),
-            NodeRequest::DefaultOptions => Ok(options::default_options(Some(&self.name))),
+            NodeRequest::DefaultOptions => Ok(options::default_options(self.shown_name(), self.node_type())),
             NodeRequest::Items(query) => self.retrieve(ctx, requester, &query),
             NodeRequest::Publish { items, options } => self.publish(ctx, requester, items, options.as_ref()),
             NodeRequest::Retract { ids, notify } => self.retract(ctx, requester, &ids, notify),
@@ -381,6 +412,8 @@ impl PubSubNode {
             NodeRequest::ModifySubscriptions(changes) => self.modify_subscriptions(ctx, changes),
             NodeRequest::ListAffiliations(rsm) => self.list_affiliations(rsm),
             NodeRequest::ModifyAffiliations(changes) => self.modify_affiliations(ctx, requester, changes),
+            NodeRequest::Associate(child) => self.associate(ctx, requester, child),
+            NodeRequest::Dissociate(child) => self.dissociate(ctx, requester, &child),
             NodeRequest::Info => self.info(requester),
             NodeRequest::DiscoItems(rsm) => self.disco_items(ctx, requester, rsm),
         }
@@ -418,6 +451,17 @@ impl PubSubNode {
 }
 
 impl NodeRequest {
+    /// Whether users may send it to the root node, which is the service's.
+    fn is_for_root(&self) -> bool {
+        matches!(
+            self,
+            NodeRequest::Subscribe { .. }
+                | NodeRequest::Unsubscribe(_)
+                | NodeRequest::GetOptions(_)
+                | NodeRequest::SetOptions(..)
+        )
+    }
+
     /// Whether only an owner may send it.
     fn is_of_owner(&self) -> bool {
         matches!(

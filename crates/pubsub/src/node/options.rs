@@ -6,6 +6,7 @@ use xml::Ns;
 
 use super::subscribing::{FoundSubscription, limit_lease};
 use super::{NodeCtx, PubSubAnswer, PubSubNode, Requester};
+use crate::collection_config::NodeType;
 use crate::pubsub_error::pubsub_error;
 use crate::request::SubscriptionKey;
 use crate::subscription::SubscriptionOptions;
@@ -23,9 +24,9 @@ impl PubSubNode {
         };
         let options = special.as_ref().map(|one| one.options.clone()).unwrap_or_default();
         Ok(PubSubAnswer::pubsub(Ns::Pubsub, |w| {
-            w.start("options").attr("node", &self.name).attr("jid", jid.as_str());
+            w.start("options").attr_opt("node", self.shown_name()).attr("jid", jid.as_str());
             w.attr_opt("subid", special.as_ref().map(|one| &*one.subid));
-            options.form(FormKind::Form).write(w);
+            options.form(FormKind::Form, self.node_type()).write(w);
             w.end();
         }))
     }
@@ -46,7 +47,8 @@ impl PubSubNode {
             FoundSubscription::Special(one) => Some(one),
         };
         let mut options = special.as_ref().map(|one| one.options.clone()).unwrap_or_default();
-        options.submit(form, ctx.limits.form_fields)?;
+        options.submit(form, ctx.limits.form_fields, self.node_type())?;
+        self.check_collection_options(requester, &jid, Some(key.subid.as_deref()), &options)?;
         limit_lease(&mut options, ctx.now);
         match special {
             Some(mut one) => {
@@ -75,11 +77,11 @@ impl PubSubNode {
     }
 }
 
-/// Section 6.4: the same for all nodes.
-pub(crate) fn default_options(node: Option<&str>) -> PubSubAnswer {
+/// Section 6.4: the same for all nodes of a type.
+pub(crate) fn default_options(node: Option<&str>, node_type: NodeType) -> PubSubAnswer {
     PubSubAnswer::pubsub(Ns::Pubsub, |w| {
         w.start("default").attr_opt("node", node);
-        SubscriptionOptions::default().form(FormKind::Result).write(w);
+        SubscriptionOptions::default().form(FormKind::Result, node_type).write(w);
         w.end();
     })
 }

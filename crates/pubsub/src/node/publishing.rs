@@ -8,7 +8,7 @@ use stanza::{StanzaCondition, StanzaError};
 use store::{PubSubChange, PubSubItem, PubSubItemHead};
 use xml::Ns;
 
-use super::{EventAudience, NodeCtx, PubSubAnswer, PubSubNode, Requester};
+use super::{NodeCtx, PubSubAnswer, PubSubNode, Requester};
 use crate::affiliation::NodeAffiliation;
 use crate::node_config::{NodeFull, PUBLISH_OPTIONS_FORM};
 use crate::pubsub_error::{forbidden, not_found, pubsub_error, unsupported};
@@ -26,6 +26,9 @@ impl PubSubNode {
         given: Vec<GivenItem>,
         options: Option<&DataForm>,
     ) -> Result<PubSubAnswer, StanzaError> {
+        if self.is_collection() {
+            return Err(unsupported("publish"));
+        }
         self.check_publish(requester)?;
         if let Some(options) = options {
             self.check_preconditions(ctx, options)?;
@@ -35,7 +38,7 @@ impl PubSubNode {
         let publisher = requester.user().to_jid();
         let except = self.config.publishers_hear_nothing.then(|| publisher.clone());
         if given.is_empty() {
-            self.send_event(ctx, EventAudience::Subscribers, except, |w| {
+            self.send_event(ctx, except, |w| {
                 w.start("items").attr("node", &self.name).end();
             });
             return Ok(self.publish_answer(&[]));
@@ -46,7 +49,9 @@ impl PubSubNode {
         let mut published: Vec<PubSubItem> = Vec::with_capacity(given.len());
         for (one, seq) in given.into_iter().zip(before + 1..) {
             let id: Box<str> = one.id.unwrap_or_else(|| (ctx.new_id)()).into();
-            let head = PubSubItemHead { seq, id, publisher: publisher.clone(), published: ctx.now };
+            let first_seq = self.items.get(&id).map_or(seq, |before| before.first_seq);
+            let head =
+                PubSubItemHead { seq, first_seq, id, publisher: publisher.clone(), published: ctx.now };
             published.push(PubSubItem { head, payload: one.payload });
         }
         if is_stored {
@@ -85,7 +90,7 @@ impl PubSubNode {
             });
             let (part, others) = rest.split_at(fits.count().max(1));
             rest = others;
-            self.send_event(ctx, EventAudience::Subscribers, except.clone(), |w| {
+            self.send_event(ctx, except.clone(), |w| {
                 w.start("items").attr("node", &self.name);
                 for PubSubItem { head, payload } in part {
                     let payload: &[u8] = if self.config.deliver_payloads { payload } else { &[] };
@@ -204,7 +209,7 @@ impl PubSubNode {
                 StanzaError::new(StanzaCondition::NotAcceptable).text("too many items in one request")
             );
         }
-        if !self.config.persist_items {
+        if !self.config.persist_items || self.is_collection() {
             return Err(unsupported("persistent-items"));
         }
         // Section 4.1: its original publisher, or an owner. All or nothing (section 12.9).
@@ -241,7 +246,7 @@ impl PubSubNode {
         if ids.is_empty() {
             return;
         }
-        self.send_event(ctx, EventAudience::Subscribers, except, |w| {
+        self.send_event(ctx, except, |w| {
             w.start("items").attr("node", &self.name);
             for id in ids {
                 w.start("retract").attr("id", id).end();

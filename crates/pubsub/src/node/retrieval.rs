@@ -1,4 +1,4 @@
-//! Retrieval of items: XEP-0060 1.30.0, section 6.5, in pages of XEP-0059 1.0.
+//! Retrieval of items: XEP-0060 1.30.0, section 6.5, in pages of XEP-0059 1.0 and orders of XEP-0413 0.2.1.
 
 use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
 use stanza::{StanzaCondition, StanzaError};
@@ -7,7 +7,7 @@ use xml::{Ns, Writer};
 
 use super::{NodeCtx, PAGE_BYTES, PubSubAnswer, PubSubNode, Requester};
 use crate::pubsub_error::{not_found, pubsub_error, unsupported};
-use crate::request::ItemsQuery;
+use crate::request::{ItemOrder, ItemsQuery};
 
 /// Items of a page.
 const MAX_PAGE: usize = 100;
@@ -15,7 +15,7 @@ const MAX_PAGE: usize = 100;
 /// An answer without its items.
 #[derive(Debug)]
 pub(crate) struct ItemsAnswer {
-    /// Their numbers, oldest first. What is larger than a page is shorter.
+    /// Their numbers, oldest first unless they are in another order. What is larger than a page is shorter.
     pub(crate) seqs: Vec<u64>,
     /// Of a list that is too long, those at its end are shown.
     pub(crate) is_from_end: bool,
@@ -23,6 +23,8 @@ pub(crate) struct ItemsAnswer {
     is_page: bool,
     first_index: u64,
     count: u64,
+    /// The numbers are in an order of their own, which is that of the answer.
+    pub(crate) is_ordered: bool,
     /// An item that is not in the store.
     pub(crate) cached: Option<PubSubItem>,
 }
@@ -79,6 +81,9 @@ impl PubSubNode {
     ) -> Result<PubSubAnswer, StanzaError> {
         self.check_read(requester)?;
         self.check_subid(requester, query.subid.as_deref())?;
+        if self.is_collection() {
+            return self.retrieve_of_children();
+        }
         if query.ids.len() > ctx.limits.batch_items {
             return Err(
                 StanzaError::new(StanzaCondition::NotAcceptable).text("too many items in one request")
@@ -90,6 +95,7 @@ impl PubSubNode {
             is_from_end: false,
             is_page: false,
             first_index: 0,
+            is_ordered: false,
             cached,
         };
         if !self.config.persist_items {
@@ -108,6 +114,9 @@ impl PubSubNode {
             seqs.dedup();
             return Ok(PubSubAnswer::Items(whole(seqs, None)));
         }
+        if let Some(order) = query.order {
+            return self.retrieve_ordered(query, order);
+        }
         if let Some(most) = query.max_items {
             let most = usize::try_from(most).unwrap_or(usize::MAX).min(MAX_PAGE);
             let mut seqs: Vec<u64> = self.items.iter().rev().take(most).map(|head| head.seq).collect();
@@ -125,6 +134,33 @@ impl PubSubNode {
             is_page: page.is_page,
             first_index: page.first_index as u64,
             count,
+            is_ordered: false,
+            cached: None,
+        }))
+    }
+
+    /// XEP-0413 0.2.1: all items in this order, and a page of them.
+    fn retrieve_ordered(&self, query: &ItemsQuery, order: ItemOrder) -> Result<PubSubAnswer, StanzaError> {
+        let mut all: Vec<&PubSubItemHead> = self.items.iter().collect();
+        if order.by_creation {
+            all.sort_unstable_by_key(|head| (head.first_seq, head.seq));
+        }
+        if order.is_descending {
+            all.reverse();
+        }
+        if let (Some(most), None) = (query.max_items, &query.rsm) {
+            all.truncate(usize::try_from(most).unwrap_or(usize::MAX).min(MAX_PAGE));
+        }
+        let count = all.len() as u64;
+        let position = |id: &str| all.iter().position(|head| *head.id == *id);
+        let page = page(all.clone(), query.rsm.as_ref(), position)?;
+        Ok(PubSubAnswer::Items(ItemsAnswer {
+            seqs: page.items.iter().map(|head| head.seq).collect(),
+            is_from_end: false,
+            is_page: page.is_page,
+            first_index: page.first_index as u64,
+            count,
+            is_ordered: true,
             cached: None,
         }))
     }
@@ -176,6 +212,9 @@ impl PubSubNode {
         rsm: Option<RsmRequest>,
     ) -> Result<PubSubAnswer, StanzaError> {
         self.check_read(requester)?;
+        if self.is_collection() {
+            return self.disco_children(rsm.as_ref());
+        }
         let all: Vec<&PubSubItemHead> = self.items.iter().collect();
         let count = all.len() as u64;
         let page = page(all, rsm.as_ref(), |id| self.items.position(id))?;

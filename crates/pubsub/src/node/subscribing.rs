@@ -40,11 +40,14 @@ impl PubSubNode {
         let decision = self.check_subscribe(requester)?;
         let mut options = SubscriptionOptions::default();
         if let Some(form) = form {
-            options.submit(form, ctx.limits.form_fields)?;
+            options.submit(form, ctx.limits.form_fields, self.node_type())?;
             limit_lease(&mut options, ctx.now);
         }
         if self.config.temporary_subscriptions {
             options.expiry = SubscriptionExpiry::Presence;
+        }
+        if form.is_some() {
+            self.check_collection_options(requester, &jid, None, &options)?;
         }
         let existing: Vec<&NodeSubscription> = self.special.of_jid(&jid).collect();
         if existing.iter().any(|one| !one.is_approved()) {
@@ -82,7 +85,7 @@ impl PubSubNode {
         }
         let subid: Box<str> = (ctx.new_id)().into();
         let state = SubscriptionState::Subscribed;
-        let shown = form.is_some().then(|| options.form(FormKind::Result));
+        let shown = form.is_some().then(|| options.form(FormKind::Result, self.node_type()));
         self.put_special(ctx, NodeSubscription { jid: jid.clone(), subid: subid.clone(), state, options });
         self.after_subscribe(ctx, &jid, Some(&subid));
         Ok(self.subscription_answer(&jid, "subscribed", Some(&subid), shown.as_ref()))
@@ -260,7 +263,7 @@ impl PubSubNode {
         options: Option<&DataForm>,
     ) -> PubSubAnswer {
         PubSubAnswer::pubsub(Ns::Pubsub, |w| {
-            write_subscription(w, Some(&self.name), jid, state, subid);
+            write_subscription(w, self.shown_name(), jid, state, subid);
             if let Some(options) = options {
                 w.start("options");
                 options.write(w);

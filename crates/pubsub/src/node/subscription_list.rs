@@ -37,11 +37,11 @@ impl PubSubNode {
         PubSubAnswer::pubsub(Ns::Pubsub, |w| {
             w.start("subscriptions").attr("node", &self.name);
             if requester.has_plain_subscription {
-                write_subscription(w, Some(&self.name), &user.to_jid(), "subscribed", None);
+                write_subscription(w, self.shown_name(), &user.to_jid(), "subscribed", None);
             }
             for one in self.special.of_user(user) {
                 let subid = one.is_approved().then_some(&*one.subid);
-                write_subscription(w, Some(&self.name), &one.jid, one.state.as_str(), subid);
+                write_subscription(w, self.shown_name(), &one.jid, one.state.as_str(), subid);
             }
             w.end();
         })

@@ -116,6 +116,8 @@ const DISCO: &[DiscoFeature] = &[
     DiscoFeature::Account("http://jabber.org/protocol/pubsub#retrieve-subscriptions"),
     DiscoFeature::Account("http://jabber.org/protocol/pubsub#rsm"),
     DiscoFeature::Account("http://jabber.org/protocol/pubsub#subscribe"),
+    DiscoFeature::Account("urn:xmpp:order-by:1"),
+    DiscoFeature::Account("urn:xmpp:order-by:1@http://jabber.org/protocol/pubsub"),
     DiscoFeature::Account("urn:xmpp:bookmarks:1#compat-pep"),
 ];
 

@@ -92,3 +92,28 @@ fn section_8_7_an_owner_asks_for_pending_requests() {
     assert_error(&answer_of(command(&horatio, &choose(NODE))), "cancel", "forbidden", "");
     assert_error(&answer_of(command(&hamlet, &choose("elsewhere"))), "cancel", "item-not-found", "");
 }
+
+#[test]
+fn publications_are_counted() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[]);
+    let read = || {
+        let shown = run(&denmark, "get-pubsub-statistics", &[]).unwrap();
+        ["nodes", "published", "per-minute"].map(|field| shown.get(field).unwrap().texts().concat())
+    };
+    assert_eq!(read(), ["1", "0", "0"]);
+    publish(&hamlet, "1");
+    set(
+        &hamlet,
+        &format!("<publish node='{NODE}'><item id='2'>{ENTRY}</item><item id='3'>{ENTRY}</item></publish>"),
+    );
+    let guest = denmark.connect("francisco");
+    publish(&guest, "refused");
+    assert_eq!(read(), ["1", "3", "3"]);
+    denmark.engine.advance(61);
+    assert_eq!(read(), ["1", "3", "0"]);
+    // The root node of XEP-0248 is none of users.
+    set(&guest, &format!("<subscribe jid='{}'/>", guest.bare()));
+    let listed = run(&denmark, "get-pubsub-nodes-list", &[]).unwrap();
+    assert_eq!(rows(&listed, "nodes").len(), 1);
+}

@@ -123,3 +123,61 @@ fn items_expire() {
     denmark.engine.advance(40);
     assert!(ids(&items(&hamlet, "", "")).is_empty());
 }
+
+/// Ids in an answer, in their order.
+fn ids_of(answer: &str) -> Vec<String> {
+    answer.split("<item ").skip(1).map(|one| attribute(&format!(" {one}"), "id")).collect()
+}
+
+#[test]
+fn xep_0413_items_are_ordered_by_creation_and_modification() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[("pubsub#max_items", "max")]);
+    // C and then A are overwritten.
+    for id in ["A", "B", "C", "D", "C", "A"] {
+        publish(&hamlet, id);
+    }
+    let order = |by: &str, rest: &str| {
+        get(&hamlet, &format!("<items node='{NODE}'/><order xmlns='urn:xmpp:order-by:1' by='{by}'{rest}"))
+    };
+    assert_eq!(ids_of(&order("creation", "/>")), ["A", "B", "C", "D"]);
+    assert_eq!(ids_of(&order("modification", "/>")), ["B", "D", "C", "A"]);
+    assert_eq!(ids_of(&order("creation", " desc='true'/>")), ["D", "C", "B", "A"]);
+    assert_eq!(ids_of(&order("modification", " desc='1'/>")), ["A", "C", "D", "B"]);
+    let newest = format!(
+        "<items node='{NODE}' max_items='3'/><order xmlns='urn:xmpp:order-by:1' by='creation' desc='true'/>"
+    );
+    assert_eq!(ids_of(&get(&hamlet, &newest)), ["D", "C", "B"]);
+    let page = |by: &str, desc: &str, after: &str| {
+        let set = format!("<set xmlns='http://jabber.org/protocol/rsm'><max>2</max>{after}</set>");
+        order(by, &format!("{desc}/>{set}"))
+    };
+    let first = page("modification", "", "");
+    assert_eq!(ids_of(&first), ["B", "D"]);
+    assert!(first.contains("<first index='0'>B</first><last>D</last><count>4</count>"), "{first}");
+    let second = page("modification", "", "<after>D</after>");
+    assert_eq!(ids_of(&second), ["C", "A"]);
+    assert!(second.contains("<first index='2'>C</first><last>A</last><count>4</count>"), "{second}");
+    let second = page("creation", " desc='true'", "<after>C</after>");
+    assert_eq!(ids_of(&second), ["B", "A"]);
+    assert!(second.contains("<first index='2'>B</first>"), "{second}");
+    assert_error(&order("{urn:example}size", "/>"), "cancel", "feature-not-implemented", "");
+    assert_error(&order("creation", " desc='perhaps'/>"), "modify", "bad-request", "");
+    let info = "<query xmlns='http://jabber.org/protocol/disco#info'/>";
+    let info = answer_of(hamlet.request(&format!("<iq type='get' to='{SERVICE}' id='r1'>{info}</iq>")));
+    for feature in ["urn:xmpp:order-by:1", "urn:xmpp:order-by:1@http://jabber.org/protocol/pubsub"] {
+        assert!(info.contains(&format!("<feature var='{feature}'/>")), "{feature}: {info}");
+    }
+}
+
+#[test]
+fn xep_0413_the_creation_survives_the_store() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[]);
+    for id in ["A", "B", "A"] {
+        publish(&hamlet, id);
+    }
+    denmark.engine.advance(400);
+    let content = format!("<items node='{NODE}'/><order xmlns='urn:xmpp:order-by:1' by='creation'/>");
+    assert_eq!(ids_of(&get(&hamlet, &content)), ["A", "B"]);
+}

@@ -2,6 +2,7 @@
 
 mod abuse;
 mod access;
+mod collections;
 mod commands;
 mod discovery;
 mod items;

@@ -93,8 +93,8 @@ fn section_8_3_the_default_configuration() {
         assert!(shown.contains("<default><x xmlns='jabber:x:data' type='form'>"), "{shown}");
         assert!(shown.contains("pubsub#send_last_published_item"), "{shown}");
     }
-    let collection = owner_get(&hamlet, "<default type='collection'/>");
-    assert_error(&collection, "cancel", "feature-not-implemented", "unsupported");
+    let unknown = owner_get(&hamlet, "<default type='branch'/>");
+    assert_error(&unknown, "cancel", "feature-not-implemented", "unsupported");
 }
 
 #[test]

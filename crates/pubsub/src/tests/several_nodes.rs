@@ -218,3 +218,60 @@ fn anonymous_users_neither_create_nodes_nor_subscribe_wherever_the_owner_is() {
         }
     }
 }
+
+#[test]
+fn collections_of_all_nodes_receive_what_their_children_publish() {
+    for count in [1, 2, 3] {
+        let cluster = Cluster::new(count);
+        let hamlet = cluster.connect(0, "hamlet");
+        let francisco = cluster.connect(1 % count, "francisco");
+        let collection = form("node_config", &[("pubsub#node_type", "collection")]);
+        let options = form(
+            "subscribe_options",
+            &[("pubsub#subscription_type", "items"), ("pubsub#subscription_depth", "all")],
+        );
+        for number in 0..NODES {
+            let node = format!("c{number}");
+            cluster.set(&hamlet, &format!("<create node='{node}'/><configure>{collection}</configure>"));
+            let subscribe =
+                format!("<subscribe node='{node}' jid='{}'/><options>{options}</options>", francisco.bare());
+            assert!(cluster.set(&francisco, &subscribe).contains("type='result'"));
+        }
+        for number in 0..NODES {
+            // The collection of one node has the next leaf, which another member may own.
+            let parent = format!("c{}", (number + 1) % NODES);
+            let leaf = form("node_config", &[("pubsub#collection", &parent)]);
+            let answer = cluster
+                .set(&hamlet, &format!("<create node='{}'/><configure>{leaf}</configure>", name(number)));
+            assert!(answer.contains("type='result'"), "{answer}");
+            cluster.nodes.settle();
+            francisco.recv();
+            cluster.publish(&hamlet, number, "1");
+            let received = francisco.recv().concat();
+            assert!(
+                received.contains(&format!("<header name='Collection'>{parent}</header>")),
+                "{count} nodes, {number}: {received}"
+            );
+            cluster.request(&hamlet, "set", "#owner", &format!("<delete node='{}'/>", name(number)));
+            let list = format!(
+                "<iq type='get' to='{SERVICE}' id='r1'><query xmlns='http://jabber.org/protocol/disco#items' \
+                 node='{parent}'/></iq>"
+            );
+            hamlet.send(&list);
+            cluster.nodes.settle();
+            let listed = hamlet.recv().concat();
+            assert!(!listed.contains("<item "), "{listed}");
+        }
+        // The root node, wherever it is.
+        let subscribe = format!("<subscribe jid='{}'/>", francisco.bare());
+        assert!(cluster.set(&francisco, &subscribe).contains("subscription='subscribed'"));
+        cluster.nodes.advance(61);
+        cluster.nodes.settle();
+        francisco.recv();
+        for number in 0..NODES {
+            cluster.create(&hamlet, number);
+            let received = francisco.recv().concat();
+            assert!(received.contains(&format!("<create node='{}'/>", name(number))), "{count}: {received}");
+        }
+    }
+}

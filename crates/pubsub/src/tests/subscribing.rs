@@ -44,8 +44,6 @@ fn section_6_1_3_the_errors_of_subscribing() {
     assert_error(&of(""), "modify", "bad-request", "invalid-jid");
     let nowhere = set(&francisco, "<subscribe node='elsewhere' jid='francisco@example.com'/>");
     assert_error(&nowhere, "cancel", "item-not-found", "");
-    let no_node = set(&francisco, "<subscribe jid='francisco@example.com'/>");
-    assert_error(&no_node, "modify", "bad-request", "nodeid-required");
     affiliate(&hamlet, "francisco", "outcast");
     assert_error(&subscribe(&francisco), "auth", "forbidden", "");
     affiliate(&hamlet, "francisco", "publish-only");

@@ -270,11 +270,25 @@ fn node_address(service: &str, name: &[u8]) -> Result<Jid, StoreError> {
     address(&format!("{service}/{}", text(name)?))
 }
 
+/// The column of an item's publisher: the address. That of an item that has replaced others has its first number after a zero.
+fn publisher_column(head: &PubSubItemHead) -> Vec<u8> {
+    let mut column = head.publisher.as_str().as_bytes().to_vec();
+    if head.first_seq != head.seq {
+        column.push(0);
+        column.extend_from_slice(head.first_seq.to_string().as_bytes());
+    }
+    column
+}
+
 fn head(row: &SqlRow) -> Result<PubSubItemHead, StoreError> {
+    let (seq, column) = (row.number(0)?, text(row.bytes(2)?)?);
+    let (publisher, first) = column.split_once('\0').unwrap_or((column, ""));
+    let first = Some(first).filter(|first| !first.is_empty()).map(str::parse).transpose();
     Ok(PubSubItemHead {
-        seq: row.number(0)?,
+        seq,
+        first_seq: first.map_err(|_| corrupt("the number of a PubSub item is not a number"))?.unwrap_or(seq),
         id: text(row.bytes(1)?)?.into(),
-        publisher: address(text(row.bytes(2)?)?)?,
+        publisher: address(publisher)?,
         published: row.number(3)?,
     })
 }
@@ -523,14 +537,16 @@ async fn put_items(conn: &mut DbConnection, node: Arg<'_>, group: &[PubSubChange
     }
     let ids: Vec<Arg<'_>> = items.keys().map(|id| Arg::Bytes(id.as_bytes())).collect();
     delete_in(conn, &sql.remove_items, node, &ids).await?;
+    let publishers: Vec<Vec<u8>> = items.values().map(|item| publisher_column(&item.head)).collect();
     let values: Vec<Arg<'_>> = items
         .values()
-        .flat_map(|item| {
+        .zip(&publishers)
+        .flat_map(|(item, publisher)| {
             [
                 node,
                 Arg::number(item.head.seq),
                 Arg::Bytes(item.head.id.as_bytes()),
-                Arg::Bytes(item.head.publisher.as_str().as_bytes()),
+                Arg::Bytes(publisher),
                 Arg::number(item.head.published),
                 Arg::Bytes(&item.payload),
             ]

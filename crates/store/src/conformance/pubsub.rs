@@ -42,6 +42,7 @@ fn record(title: &str, is_listed: bool) -> PubSubNodeRecord {
 fn item(seq: u64, id: &str, payload: &[u8]) -> PubSubItem {
     let head = PubSubItemHead {
         seq,
+        first_seq: seq.min(2),
         id: id.into(),
         publisher: jid("hamlet@example.org/elsinore"),
         published: seq + 1_000,

@@ -4,7 +4,8 @@
 //!
 //! # Pitfalls
 //!
-//! Records of one account are spread over the file, in no order.
+//! Records of one account are spread over the file, in no order. Those of PubSub nodes name a node by its number: the file is read a
+//! second time for them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
@@ -15,11 +16,13 @@ use base::Secret;
 use jid::Jid;
 use store::LastActivity;
 
+use super::nodes::{SubscriptionOptions, field_of_option, pubsub_item, pubsub_node, pubsub_state};
 use super::{EjabberdContact, UNSUPPORTED_TABLES, hash_of_name, room_of_options, scram_credentials};
 use crate::erlang::{ErlangTerm, TermReader, TermText, parse_term};
 use crate::stanza_form::{add_delay, check_message};
 use crate::{
-    AccountItem, AccountPassword, OfflineData, SourceElement, SourceError, SourceRecord, TransferSource,
+    AccountItem, AccountPassword, FormFields, OfflineData, PubSubNodeName, PubSubRecord, SourceElement,
+    SourceError, SourcePubSubItem, SourcePubSubNode, SourcePubSubState, SourceRecord, TransferSource,
 };
 
 const FORMAT: &str = "a dump of ejabberd";
@@ -34,6 +37,18 @@ pub struct EjabberdDump {
     /// Records of tables that are not read.
     unsupported: BTreeMap<&'static str, u64>,
     records: VecDeque<SourceRecord>,
+    nodes: DumpedNodes,
+}
+
+/// PubSub nodes of the dump.
+#[derive(Default)]
+struct DumpedNodes {
+    /// Names by number.
+    names: HashMap<String, PubSubNodeName>,
+    options: SubscriptionOptions,
+    /// There are records of the second reading.
+    has_parts: bool,
+    is_second: bool,
 }
 
 /// A record with the names of its fields.
@@ -82,6 +97,7 @@ impl EjabberdDump {
             tables: HashMap::new(),
             unsupported: BTreeMap::new(),
             records: VecDeque::new(),
+            nodes: DumpedNodes::default(),
         })
     }
 
@@ -90,6 +106,12 @@ impl EjabberdDump {
         let place = self.path.display().to_string();
         let term = self.terms.next_term();
         let term = match term.map_err(|error| SourceError::Io { place: place.clone(), error })? {
+            None if self.nodes.has_parts && !self.nodes.is_second => {
+                self.nodes.is_second = true;
+                self.tables.clear();
+                (self.terms, self.size) = open_terms(&self.path)?;
+                return Ok(true);
+            }
             None => {
                 for (content, count) in std::mem::take(&mut self.unsupported) {
                     let reason = format!("{content} are not implemented; {count} records");
@@ -97,6 +119,7 @@ impl EjabberdDump {
                 }
                 return Ok(false);
             }
+            Some(TermText::TooLong) if self.nodes.is_second => return Ok(true),
             Some(TermText::TooLong) => {
                 let reason = format!("the record in line {} is too large", self.terms.first_line());
                 self.records.push_back(SourceRecord::skipped(place, reason));
@@ -107,6 +130,7 @@ impl EjabberdDump {
         let first_line = self.terms.first_line();
         let term = match parse_term(&term) {
             Ok(term) => term,
+            Err(_) if self.nodes.is_second => return Ok(true),
             Err(error) => {
                 let line = first_line.saturating_add(error.line);
                 if self.tables.is_empty() {
@@ -129,12 +153,21 @@ impl EjabberdDump {
         let Some([table, values @ ..]) = term.as_tuple() else { return Ok(true) };
         let table = table.as_atom().unwrap_or_default();
         if let Some((_, content)) = UNSUPPORTED_TABLES.iter().find(|(name, _)| *name == table) {
+            if self.nodes.is_second {
+                return Ok(true);
+            }
             *self.unsupported.entry(*content).or_default() += 1;
             return Ok(true);
         }
         let Some(fields) = self.tables.get(table) else { return Ok(true) };
         let record = MnesiaRecord { fields, values };
-        match read_record(table, &record) {
+        let read = match table.starts_with("pubsub_") {
+            true => self.nodes.read(table, &record),
+            // They were read the first time.
+            false if self.nodes.is_second => return Ok(true),
+            false => read_record(table, &record),
+        };
+        match read {
             Ok(records) => self.records.extend(records),
             Err(reason) => {
                 let owner = ["us", "usns", "name_host"].into_iter().find_map(|key| record.owner(key).ok());
@@ -167,6 +200,7 @@ impl TransferSource for EjabberdDump {
         self.tables.clear();
         self.unsupported.clear();
         self.records.clear();
+        self.nodes = DumpedNodes::default();
         Ok(())
     }
 
@@ -235,6 +269,98 @@ fn read_record(table: &str, record: &MnesiaRecord<'_>) -> Result<Vec<SourceRecor
         skipped.into_iter().map(|reason| SourceRecord::skipped(owner.as_str(), reason)).collect();
     records.extend(items.into_iter().map(|item| SourceRecord::Item { owner: owner.clone(), item }));
     Ok(records)
+}
+
+impl DumpedNodes {
+    /// Nodes and options of subscriptions the first time, everything else the second time.
+    fn read(&mut self, table: &str, record: &MnesiaRecord<'_>) -> Result<Vec<SourceRecord>, String> {
+        let read = match (table, self.is_second) {
+            ("pubsub_node", false) => PubSubRecord::Node(self.read_node(record)?),
+            ("pubsub_subscription", false) => {
+                let options = record.field("options").map(read_fields).unwrap_or_default();
+                self.options.insert(record.text("subid"), options);
+                return Ok(Vec::new());
+            }
+            ("pubsub_state" | "pubsub_item", false) => {
+                self.has_parts = true;
+                return Ok(Vec::new());
+            }
+            ("pubsub_state", true) => PubSubRecord::State(self.read_state(record)?),
+            ("pubsub_item", true) => PubSubRecord::Item(self.read_item(record)?),
+            _ => return Ok(Vec::new()),
+        };
+        Ok(vec![SourceRecord::PubSub(Box::new(read))])
+    }
+
+    fn read_node(&mut self, record: &MnesiaRecord<'_>) -> Result<SourcePubSubNode, String> {
+        let key = record.field("nodeid").and_then(ErlangTerm::as_tuple).unwrap_or_default();
+        let [host, node] = key else { return Err("its key is not the name of a node".to_owned()) };
+        // Of an account, the host is its address.
+        let host = address(host).or_else(|| host.to_text()).ok_or("its host is not an address")?;
+        let node = node.to_text().ok_or("its name is not a text")?;
+        let owners = record.field("owners").and_then(ErlangTerm::as_list).unwrap_or_default();
+        let owners: Vec<String> = owners.iter().filter_map(address).collect();
+        let config = record.field("options").map(read_fields).unwrap_or_default();
+        let node = pubsub_node(&host, node, &owners, config)?;
+        if let Some(number) = record.field("id").and_then(node_number) {
+            self.names.insert(number, node.name.clone());
+        }
+        Ok(node)
+    }
+
+    /// The node of a key such as `{Something, Number}`, and the other part.
+    fn name<'a>(
+        &self,
+        record: &MnesiaRecord<'a>,
+        key: &str,
+    ) -> Result<(PubSubNodeName, &'a ErlangTerm), String> {
+        let key = record.field(key).and_then(ErlangTerm::as_tuple).unwrap_or_default();
+        let [of, number] = key else { return Err("its key does not name a node".to_owned()) };
+        let name = node_number(number).and_then(|number| self.names.get(&number));
+        Ok((name.cloned().ok_or("it belongs to a PubSub node that does not exist")?, of))
+    }
+
+    fn read_state(&self, record: &MnesiaRecord<'_>) -> Result<SourcePubSubState, String> {
+        let (name, jid) = self.name(record, "stateid")?;
+        let jid = address(jid).ok_or("its key has no address")?;
+        let subscriptions = record.field("subscriptions").and_then(ErlangTerm::as_list).unwrap_or_default();
+        let subscriptions = subscriptions.iter().filter_map(|one| match one.as_tuple()? {
+            [state, subid] => Some((state.as_atom()?.to_owned(), subid.to_text().unwrap_or_default())),
+            _ => None,
+        });
+        pubsub_state(name, &jid, record.atom("affiliation"), subscriptions, &self.options)
+    }
+
+    fn read_item(&self, record: &MnesiaRecord<'_>) -> Result<SourcePubSubItem, String> {
+        let (name, id) = self.name(record, "itemid")?;
+        let id = id.to_text().ok_or("the id of the item is not a text")?;
+        let [at, publisher] =
+            ["modification", "creation"].map(|key| record.field(key).and_then(ErlangTerm::as_tuple));
+        let (at, publisher) = (at.and_then(<[_]>::first), publisher.and_then(|parts| parts.get(1)));
+        let payload = record.field("payload").and_then(ErlangTerm::as_list).unwrap_or_default();
+        let payload = match payload.first() {
+            None => Vec::new(),
+            Some(element) => SourceElement::from_erlang(element)
+                .and_then(|element| element.to_xml(""))
+                .ok_or_else(|| format!("the item {id} of the node {} is not an element", name.node))?,
+        };
+        let publisher = publisher.and_then(address).unwrap_or_default();
+        Ok(pubsub_item(name, id, &publisher, at.and_then(unix_micros), payload))
+    }
+}
+
+/// The number of a node, which is a text in some databases.
+fn node_number(term: &ErlangTerm) -> Option<String> {
+    term.as_integer().map(|number| number.to_string()).or_else(|| term.to_text())
+}
+
+/// A list of options.
+fn read_fields(options: &ErlangTerm) -> FormFields {
+    let field = |option: &ErlangTerm| match option.as_tuple()? {
+        [name, value] => field_of_option(name.as_atom()?, value),
+        _ => None,
+    };
+    options.as_list().unwrap_or_default().iter().filter_map(field).collect()
 }
 
 fn read_room(record: &MnesiaRecord<'_>) -> Result<Vec<SourceRecord>, String> {
@@ -342,10 +468,14 @@ fn read_message(record: &MnesiaRecord<'_>, owner: &Jid) -> Result<OfflineData, S
     Ok(OfflineData { stanza, stored_at, expires: record.field("expire").and_then(unix_millis) })
 }
 
-/// `{MegaSeconds, Seconds, MicroSeconds}`.
 fn unix_millis(term: &ErlangTerm) -> Option<u64> {
+    unix_micros(term).map(|micros| micros / 1000)
+}
+
+/// `{MegaSeconds, Seconds, MicroSeconds}`.
+fn unix_micros(term: &ErlangTerm) -> Option<u64> {
     let [mega, seconds, micros] = term.as_tuple()? else { return None };
     let part = |term: &ErlangTerm| u64::try_from(term.as_integer()?).ok();
     let seconds = part(mega)?.checked_mul(1_000_000)?.checked_add(part(seconds)?)?;
-    seconds.checked_mul(1000)?.checked_add(part(micros)? / 1000)
+    seconds.checked_mul(1_000_000)?.checked_add(part(micros)?)
 }

@@ -4,6 +4,7 @@
 //! lists from which mod_blocking makes a blocklist.
 
 mod dump;
+mod nodes;
 mod room;
 
 use jid::Jid;
@@ -13,6 +14,10 @@ use store::Subscription;
 use xml::{NamespaceContext, Tree, Writer};
 
 pub use dump::EjabberdDump;
+pub use nodes::{
+    SubscriptionOptions, affiliation_of_letter, field_of_text, micros_of_text, payload_of_text, pubsub_item,
+    pubsub_node, pubsub_state, subscriptions_of_text,
+};
 pub use room::{room_of_options, room_of_text};
 
 use crate::scram_keys::add_base64;
@@ -143,15 +148,11 @@ pub fn message_of_text(owner: &Jid, text: &str) -> Result<OfflineData, String> {
 }
 
 /// Tables that are not read, by their names in Mnesia and SQL, with what they contain.
-pub const UNSUPPORTED_TABLES: [(&str, &str); 15] = [
+pub const UNSUPPORTED_TABLES: [(&str, &str); 11] = [
     ("archive_msg", "message archives"),
     ("archive", "message archives"),
     ("archive_prefs", "preferences of message archives"),
     ("muc_registered", "nicknames registered in rooms"),
-    ("pubsub_node", "PubSub nodes"),
-    ("pubsub_item", "PubSub items"),
-    ("pubsub_state", "PubSub subscriptions"),
-    ("pubsub_subscription", "PubSub subscriptions"),
     ("sr_group", "shared roster groups"),
     ("sr_user", "members of shared roster groups"),
     ("motd", "messages of the day"),

@@ -59,6 +59,7 @@ impl<'a> ImportRun<'a> {
                 bytes = 0;
                 let batch = self.batch(std::mem::take(&mut records)).await?;
                 self.write_batch(batch).await?;
+                self.flush_pubsub().await?;
                 self.checkpoint.position = Some(position.max(written));
                 self.checkpoint.messages = None;
                 if !self.options.dry_run {
@@ -74,6 +75,7 @@ impl<'a> ImportRun<'a> {
             match record {
                 SourceRecord::Skipped(SkippedData { place, reason }) => self.skip(place, reason),
                 SourceRecord::Room(room) => self.write_room(&room).await?,
+                SourceRecord::PubSub(record) => self.write_pubsub(*record).await?,
                 SourceRecord::Item { item: AccountItem::Account { .. }, .. } => {}
                 SourceRecord::Item { owner, .. } if self.domain(&owner).is_none() => {}
                 SourceRecord::Item { owner, item } => {
@@ -86,7 +88,7 @@ impl<'a> ImportRun<'a> {
 
     /// Finds the accounts of records and sorts the records by account.
     async fn batch(&mut self, records: Vec<(Jid, AccountItem)>) -> Result<Vec<AccountData<'a>>, ImportError> {
-        self.find_owners(&records).await?;
+        self.find_owners(records.iter().map(|(owner, _)| owner).collect()).await?;
         let mut batch: Vec<AccountData<'a>> = Vec::new();
         let mut places: HashMap<Jid, usize> = HashMap::new();
         for (owner, item) in records {
@@ -122,12 +124,11 @@ impl<'a> ImportRun<'a> {
     }
 
     /// Finds the ids of accounts. In a dry run, accounts do not exist yet, and get an id that nothing uses.
-    async fn find_owners(&mut self, records: &[(Jid, AccountItem)]) -> Result<(), ImportError> {
+    pub(super) async fn find_owners(&mut self, owners: Vec<&Jid>) -> Result<(), ImportError> {
         if self.owners.len() >= REMEMBERED_OWNERS {
             self.owners.clear();
         }
-        let unknown =
-            records.iter().map(|(owner, _)| owner).filter(|owner| !self.owners.contains_key(*owner));
+        let unknown = owners.into_iter().filter(|owner| !self.owners.contains_key(*owner));
         let unknown: HashSet<&Jid> = unknown.collect();
         let unknown: Vec<&Jid> = unknown.into_iter().collect();
         let stores = self.stores;

@@ -16,6 +16,7 @@ mod data;
 mod key_shapes;
 mod limits;
 mod owner_set;
+mod pubsub;
 mod rooms;
 mod write;
 
@@ -25,14 +26,15 @@ use std::sync::Arc;
 use base::{BoxFuture, Secret};
 use jid::Jid;
 use sasl::KeyShapes;
-use store::{PhotoHash, RoomUpdate, SearchableProfile, StoreError, Stores};
+use store::{PhotoHash, PubSubChange, RoomUpdate, SearchableProfile, StoreError, Stores};
 
 use self::checkpoint::Checkpoint;
 use self::created::CreatedAccounts;
 use self::data::DataOwner;
 use self::limits::AccountUsage;
 use self::owner_set::OwnerSet;
-use crate::{SkippedData, SourceError, SourceRoom, TransferSource};
+use self::pubsub::PendingPubSub;
+use crate::{SkippedData, SourceError, SourcePubSubNode, SourcePubSubState, SourceRoom, TransferSource};
 
 pub use key_shapes::key_shapes;
 pub use limits::AccountLimits;
@@ -53,6 +55,9 @@ pub type DerivePasswords =
 /// The vCard as it is stored: the card, its searchable texts, the hash of its photo.
 pub type IndexedVcard = (Vec<u8>, SearchableProfile, Option<PhotoHash>);
 
+/// The changes that create a PubSub node, and fields of its configuration that have no place.
+pub type NewPubSubNode = (Vec<PubSubChange>, Vec<String>);
+
 /// How features store elements. They define the formats, and this crate knows no feature.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureFormats {
@@ -64,6 +69,10 @@ pub struct FeatureFormats {
     pub vcard: fn(&[u8]) -> Result<Option<IndexedVcard>, String>,
     /// A room as it is stored; an error is a reason for people.
     pub room: fn(&SourceRoom) -> Result<RoomUpdate, String>,
+    /// A PubSub node that is created at this time, in milliseconds since 1970; an error is a reason for people.
+    pub pubsub_node: fn(&SourcePubSubNode, u64) -> Result<NewPubSubNode, String>,
+    /// The changes for what one entity has at a node, and whether it is an account of this server.
+    pub pubsub_state: fn(&SourcePubSubState, bool) -> Result<Vec<PubSubChange>, String>,
 }
 
 /// A domain that the server serves.
@@ -89,6 +98,8 @@ pub struct ImportOptions {
     pub domains: Vec<ImportDomain>,
     /// Addresses of the services for rooms.
     pub room_services: Vec<String>,
+    /// Addresses of the services for PubSub nodes.
+    pub pubsub_services: Vec<String>,
     /// Counts and reports, but writes nothing.
     pub dry_run: bool,
     /// Discards the checkpoint of another import that was not finished.
@@ -126,6 +137,12 @@ pub struct ImportCounts {
     pub last_activities: u64,
     /// Persistent rooms.
     pub rooms: u64,
+    /// PubSub nodes.
+    pub pubsub_nodes: u64,
+    /// Subscriptions to PubSub nodes.
+    pub pubsub_subscriptions: u64,
+    /// Items of PubSub nodes.
+    pub pubsub_items: u64,
     /// Reports of skipped data.
     pub skipped: u64,
     /// Whether it continued an interrupted import; the data before the checkpoint are not counted then.
@@ -197,6 +214,8 @@ pub async fn import(
         foreign_domains: BTreeMap::new(),
         provided_domains: BTreeMap::new(),
         foreign_rooms: BTreeMap::new(),
+        foreign_services: BTreeMap::new(),
+        pubsub: PendingPubSub::default(),
         orphans: 0,
         found: OwnerSet::default(),
         owners: HashMap::new(),
@@ -229,6 +248,9 @@ struct ImportRun<'a> {
     provided_domains: BTreeMap<String, u64>,
     /// Rooms at addresses where the server has no service for rooms.
     foreign_rooms: BTreeMap<String, u64>,
+    /// PubSub nodes at addresses where the server has no service for them.
+    foreign_services: BTreeMap<String, u64>,
+    pubsub: PendingPubSub,
     /// Records of accounts that do not exist.
     orphans: u64,
     /// Accounts of the source in the server's domains.
@@ -266,6 +288,12 @@ impl<'a> ImportRun<'a> {
         for (service, rooms) in std::mem::take(&mut self.foreign_rooms) {
             let reason = format!(
                 "{rooms} rooms: no host has its rooms at this address; set address in [modules.muc] of the host"
+            );
+            self.skip(service, reason);
+        }
+        for (service, nodes) in std::mem::take(&mut self.foreign_services) {
+            let reason = format!(
+                "{nodes} PubSub nodes: no host has its nodes at this address; set address in [modules.pubsub] of the host"
             );
             self.skip(service, reason);
         }

@@ -18,7 +18,8 @@ use crate::lua_list::{LuaListItem, LuaListReader};
 use crate::scram_keys::add_hex;
 use crate::stanza_form::{add_delay, check_message, check_request};
 use crate::{
-    AccountItem, AccountPassword, ContactData, ContactRequest, OfflineData, SourceElement, SourceRecord,
+    AccountItem, AccountPassword, ContactData, ContactRequest, OfflineData, PubSubRecord, SourceElement,
+    SourceRecord,
 };
 
 /// Largest `.dat` file that is read, in bytes: four for each byte of the largest stanza. Files of one account are far smaller.
@@ -67,7 +68,6 @@ impl AccountRecords<'_> {
                 Some(bytes) => self.item(AccountItem::Vcard(bytes)),
                 None => self.skip("the vCard is not an element"),
             }
-            self.skip_profile();
         } else if let Some(card) = self.read_profile() {
             self.item(AccountItem::Vcard(card));
         }
@@ -84,6 +84,7 @@ impl AccountRecords<'_> {
         if let Some(at) = activity.and_then(|activity| activity.get("timestamp")?.as_u64()) {
             self.item(AccountItem::LastActivity(LastActivity { at, status: None }));
         }
+        self.read_pep_nodes();
     }
 
     /// Reads the account's files as those of a room.
@@ -100,6 +101,11 @@ impl AccountRecords<'_> {
             room.vcard = self.element(&LuaValue::Table(card), "");
         }
         self.records.push_back(SourceRecord::Room(Box::new(room)));
+    }
+
+    /// Adds a part of a PubSub node.
+    pub(super) fn pubsub(&mut self, record: PubSubRecord) {
+        self.records.push_back(SourceRecord::PubSub(Box::new(record)));
     }
 
     /// The offline messages; `None` if there are none.
@@ -155,8 +161,20 @@ impl AccountRecords<'_> {
     }
 
     /// The items of a `.list` file, one by one; what cannot be read is reported.
-    pub(super) fn each_item(&mut self, store: &str, mut take: impl FnMut(&mut Self, LuaValue)) {
+    pub(super) fn each_item(&mut self, store: &str, take: impl FnMut(&mut Self, LuaValue)) {
         let Some((file, path)) = self.open(store, "list") else { return };
+        self.each_item_in(file, path, take);
+    }
+
+    /// The same for a file.
+    pub(super) fn each_item_of(&mut self, path: PathBuf, take: impl FnMut(&mut Self, LuaValue)) {
+        match File::open(&path) {
+            Ok(file) => self.each_item_in(file, path, take),
+            Err(error) => self.skip(format!("cannot read {}: {error}", path.display())),
+        }
+    }
+
+    fn each_item_in(&mut self, file: File, path: PathBuf, mut take: impl FnMut(&mut Self, LuaValue)) {
         let mut reader = LuaListReader::new(BufReader::with_capacity(1 << 16, file));
         loop {
             match reader.next_item() {

@@ -1,13 +1,13 @@
 //! Prosody's data folder, versions 0.12 and 13 (`storage = "internal"`): `HOST/STORE/USER.dat` and `.list`, with everything
 //! but letters and digits of the names percent-encoded.
 //!
-//! Of PEP nodes, those are read for which there is a place: vCards and avatars that everybody may see become vCards
-//! (XEP-0054), bookmarks become private bookmarks (XEP-0048). That is what mod_vcard_legacy and mod_bookmarks of Prosody
-//! answer to clients that know no PEP.
+//! PEP nodes are read as they are. Besides, vCards and avatars that everybody may see become vCards (XEP-0054), bookmarks become
+//! private bookmarks (XEP-0048). That is what mod_vcard_legacy and mod_bookmarks of Prosody answer to clients that know no PEP.
 //!
-//! Persistent rooms are read from the hosts that are components of mod_muc.
+//! Persistent rooms are read from the hosts that are components of mod_muc, and nodes from those of mod_pubsub: the store
+//! `pubsub_nodes`, and a list of items `pubsub_NODE` for each node.
 //!
-//! Not implemented: archives, other PEP nodes and other stores of [`UNSUPPORTED_STORES`]; the SQL storage of Prosody,
+//! Not implemented: archives and other stores of [`UNSUPPORTED_STORES`]; the SQL storage of Prosody,
 //! which `prosody-migrator` converts into this folder.
 //!
 //! # Pitfalls
@@ -15,6 +15,7 @@
 //! Prosody writes while it runs, and keeps rosters of online users in memory. It must be stopped before the import.
 
 mod account;
+mod nodes;
 mod pep;
 mod room;
 
@@ -59,14 +60,14 @@ const DELETIONS: &str = "accounts_cleanup";
 const ROOMS: &str = "config";
 const ROOM_CARDS: &str = "vcard_muc";
 
+/// Nodes of a component.
+const PUBSUB_NODES: &str = "pubsub_nodes";
+
 /// Stores that are not read, with what they contain. Names ending in `*` are prefixes.
-pub const UNSUPPORTED_STORES: [(&str, &str); 15] = [
+pub const UNSUPPORTED_STORES: [(&str, &str); 12] = [
     ("archive", "message archives"),
     ("archive_prefs", "preferences of message archives"),
     ("muc_log", "archives of rooms"),
-    ("pep", "configurations of PEP nodes"),
-    ("pep*", "PEP nodes"),
-    ("pubsub*", "PubSub nodes"),
     ("cloud_notify", "push registrations"),
     ("smacks_h", "counters of stream management"),
     ("uploads*", "uploaded files"),
@@ -112,16 +113,25 @@ struct ListedAccount {
     host: Arc<HostFolder>,
     /// Name of its files, without ending.
     file: Box<str>,
-    /// It is a room, and no account.
-    is_room: bool,
+    kind: ListedKind,
+}
+
+/// What a file is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ListedKind {
+    Account,
+    Room,
+    PubSubNode,
 }
 
 impl ListedAccount {
     /// The account; an error is the report that its name is none.
     fn into_account(self) -> Result<ProsodyAccount, SourceRecord> {
-        let ListedAccount { host, file, .. } = self;
+        let ListedAccount { host, file, kind } = self;
         let user = percent_decode(&file);
-        match user.map(|user| Jid::from_parts(Some(&user), &host.domain, None)) {
+        // The name of a node is no part of an address.
+        let local = |user: &str| if kind == ListedKind::PubSubNode { None } else { Some(user.to_owned()) };
+        match user.map(|user| Jid::from_parts(local(&user).as_deref(), &host.domain, None)) {
             Some(Ok(jid)) => Ok(ProsodyAccount { host, file, jid }),
             _ => {
                 let place = host.path.join("*").join(format!("{file}.*")).display().to_string();
@@ -152,6 +162,8 @@ struct HostFolder {
     domain: String,
     /// Names of stores and of their folders, which are percent-encoded.
     stores: Vec<(String, String)>,
+    /// Lists of items of the component's nodes: names of the stores, and of their files.
+    lists: Vec<(String, String)>,
 }
 
 impl ProsodyFolder {
@@ -182,22 +194,28 @@ impl ProsodyFolder {
 
     fn list_host(&mut self, folder: &Path, domain: &str) -> Result<(), SourceError> {
         let mut unsupported = Vec::new();
-        let mut stores = Vec::new();
+        let (mut stores, mut lists) = (Vec::new(), Vec::new());
         for name in sorted_names(folder)? {
             // Versions before 0.12 did not encode names of stores.
             let store = percent_decode(&name).unwrap_or_else(|| name.clone());
+            if let Some(store) = name.strip_suffix(".list")
+                && store.starts_with("pubsub_")
+            {
+                lists.push((percent_decode(store).unwrap_or_else(|| store.to_owned()), name));
+                continue;
+            }
             if !folder.join(&name).is_dir() || is_listed(&store, &INTERNAL_STORES) {
                 continue;
             }
             let is_accompanying = ACCOMPANYING_STORES.contains(&store.as_str());
-            if store == ROOMS || store == ROOM_CARDS {
+            if is_of_others(&store) {
                 stores.push((store, name));
                 continue;
             }
             if is_listed(&store, &STORES) || is_accompanying {
                 stores.push((store.clone(), name.clone()));
             }
-            if is_listed(&store, &STORES) || (is_accompanying && store != pep::CONFIGURATIONS) {
+            if is_listed(&store, &STORES) || is_accompanying {
                 continue;
             }
             let known = UNSUPPORTED_STORES.iter().find(|(name, _)| is_listed(&store, &[*name]));
@@ -216,7 +234,8 @@ impl ProsodyFolder {
         // With another authentication than its own, Prosody has the data of a user, and no account.
         let mut files: BTreeSet<Box<str>> = BTreeSet::new();
         for (store, name) in &stores {
-            if ACCOMPANYING_STORES.contains(&store.as_str()) || store == ROOMS || store == ROOM_CARDS {
+            let is_known = is_listed(store, &STORES);
+            if !is_known && (ACCOMPANYING_STORES.contains(&store.as_str()) || is_of_others(store)) {
                 continue;
             }
             for name in sorted_names(&folder.join(name))? {
@@ -225,15 +244,16 @@ impl ProsodyFolder {
                 }
             }
         }
-        let rooms = match stores.iter().find(|(store, _)| store == ROOMS) {
-            Some((_, name)) => sorted_names(&folder.join(name))?,
-            None => Vec::new(),
-        };
-        let rooms =
-            rooms.iter().filter_map(|name| name.strip_suffix(".dat")).map(|file| (Box::from(file), true));
-        let host = Arc::new(HostFolder { path: folder.to_owned(), domain: domain.to_owned(), stores });
-        let files = files.into_iter().map(|file| (file, false)).chain(rooms);
-        let listed = files.map(|(file, is_room)| ListedAccount { host: host.clone(), file, is_room });
+        let mut files: Vec<(Box<str>, ListedKind)> =
+            files.into_iter().map(|file| (file, ListedKind::Account)).collect();
+        for (of, kind) in [(ROOMS, ListedKind::Room), (PUBSUB_NODES, ListedKind::PubSubNode)] {
+            let Some((_, name)) = stores.iter().find(|(store, _)| store == of) else { continue };
+            let names = sorted_names(&folder.join(name))?;
+            let names = names.iter().filter_map(|name| name.strip_suffix(".dat"));
+            files.extend(names.map(|file| (Box::from(file), kind)));
+        }
+        let host = Arc::new(HostFolder { path: folder.to_owned(), domain: domain.to_owned(), stores, lists });
+        let listed = files.into_iter().map(|(file, kind)| ListedAccount { host: host.clone(), file, kind });
         self.accounts.extend(listed);
         Ok(())
     }
@@ -252,18 +272,20 @@ impl TransferSource for ProsodyFolder {
                 self.offline = None;
             }
             let Some(account) = self.accounts.pop() else { return Ok(None) };
-            let is_room = account.is_room;
+            let kind = account.kind;
             let account = match account.into_account() {
                 Ok(account) => account,
                 Err(report) => return Ok(Some(report)),
             };
             let mut records = AccountRecords { account: &account, records: &mut self.records };
-            if is_room {
-                records.read_room();
-                continue;
+            match kind {
+                ListedKind::Room => records.read_room(),
+                ListedKind::PubSubNode => records.read_pubsub_node(),
+                ListedKind::Account => {
+                    records.read();
+                    self.offline = records.offline();
+                }
             }
-            records.read();
-            self.offline = records.offline();
         }
     }
 
@@ -295,6 +317,12 @@ impl TransferSource for ProsodyFolder {
     fn progress(&self) -> Option<(u64, u64)> {
         Some(((self.total - self.accounts.len()) as u64, self.total as u64))
     }
+}
+
+/// Whether the files of a store are no accounts: rooms, nodes of a component, and PEP nodes of accounts.
+fn is_of_others(store: &str) -> bool {
+    matches!(store, ROOMS | ROOM_CARDS | PUBSUB_NODES)
+        || store.starts_with(pep::NODE_PREFIX) && !is_listed(store, &STORES)
 }
 
 /// Whether a store is on a list; a name ending in `*` is a prefix.

@@ -14,6 +14,7 @@ use crate::lua::{LuaTable, LuaValue};
 use crate::{SourceElement, SourceNode};
 
 pub(super) const CONFIGURATIONS: &str = "pep";
+pub(super) const NODE_PREFIX: &str = "pep_";
 pub(super) const VCARD: &str = "pep_urn:xmpp:vcard4";
 pub(super) const AVATAR_METADATA: &str = "pep_urn:xmpp:avatar:metadata";
 pub(super) const AVATAR_DATA: &str = "pep_urn:xmpp:avatar:data";
@@ -118,16 +119,6 @@ impl AccountRecords<'_> {
         written
     }
 
-    /// Reports the nodes with a profile of an account that has a vCard besides.
-    pub(super) fn skip_profile(&mut self) {
-        let has_node = [VCARD, AVATAR_METADATA]
-            .iter()
-            .any(|store| self.account.path(store, "list").is_some_and(|path| path.is_file()));
-        if has_node {
-            self.skip("the PEP nodes of the vCard and the avatar: the vCard of the store vcard was imported");
-        }
-    }
-
     /// The vCard of the nodes; `None` if there is nothing that everybody may see.
     pub(super) fn read_profile(&mut self) -> Option<Vec<u8>> {
         let card = self.last_item(VCARD, "vcard");
@@ -172,7 +163,7 @@ impl AccountRecords<'_> {
         }
         for content in hidden {
             self.skip(format!(
-                "the PEP node of the {content}: not everybody may see it, and a vCard is public"
+                "no vCard is made of the PEP node of the {content}: not everybody may see it, and a vCard is public"
             ));
         }
         if fields.is_empty() {

@@ -61,9 +61,6 @@ fn everything_with_a_place_is_taken_and_the_rest_is_reported() {
         [
             "capulet.lit: roles of accounts are not implemented; 2 files in account_roles",
             "capulet.lit: message archives are not implemented; 2 files in archive",
-            "capulet.lit: configurations of PEP nodes are not implemented; 4 files in pep",
-            "capulet.lit: PEP nodes are not implemented; 1 files in \
-             pep_http%3a%2f%2fjabber%2eorg%2fprotocol%2ftune",
             "romeo@capulet.lit: 1 bookmarks have extensions, for which private bookmarks have no place",
             "tybalt@capulet.lit: its owner has removed it, and Prosody would have deleted it later; it is imported as \
              disabled",

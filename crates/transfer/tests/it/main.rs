@@ -10,5 +10,6 @@ mod memory;
 mod owners;
 mod properties;
 mod provided_passwords;
+mod pubsub_nodes;
 mod round_trip;
 mod support;

@@ -7,7 +7,10 @@ use base::{ManualClock, Secret};
 use jid::Jid;
 use sasl::Credentials;
 use store::conformance::block_on_ready;
-use store::{AccountSecrets, RoomRecord, RoomUpdate, SearchableProfile, Stores};
+use store::{
+    AccountSecrets, PubSubChange, PubSubNodeRecord, RoomRecord, RoomUpdate, SearchableProfile,
+    SpecialSubscription, Stores,
+};
 use throng_transfer::{
     AccountLimits, ExportCounts, ExportDomain, ExportOptions, FeatureFormats, ImportCounts, ImportDomain,
     ImportError, ImportObserver, ImportOptions, SkippedData, TransferSource, export, import,
@@ -77,6 +80,7 @@ pub(crate) fn options(dry_run: bool) -> ImportOptions {
         dry_run,
         restart: false,
         now: NOW,
+        pubsub_services: vec!["pubsub.capulet.lit".to_owned()],
         room_services: vec!["conference.capulet.lit".to_owned(), "rooms.capulet.lit".to_owned()],
         formats: FeatureFormats {
             private_prefix: PREFIX,
@@ -91,6 +95,30 @@ pub(crate) fn options(dry_run: bool) -> ImportOptions {
                 let state = format!("{room:?}").into_bytes();
                 let record = RoomRecord { creator: room.jid.clone(), title, is_public: true, state };
                 Ok(RoomUpdate { record: Some(record), ..RoomUpdate::default() })
+            },
+            pubsub_node: |node, created| {
+                let creator = node.owners.first().unwrap_or(&node.name.service).clone();
+                let config = format!("{:?}", node.config).into_bytes();
+                let title = String::new();
+                let record = PubSubNodeRecord { creator, created, title, is_listed: true, config };
+                Ok((vec![PubSubChange::Put(record)], Vec::new()))
+            },
+            pubsub_state: |state, is_account| {
+                let affiliate =
+                    PubSubChange::Affiliate(state.jid.clone(), u8::try_from(state.affiliation.len()).ok());
+                let mut changes = vec![affiliate];
+                changes.retain(|_| !state.affiliation.is_empty());
+                for one in &state.subscriptions {
+                    changes.push(match is_account {
+                        true => PubSubChange::Subscribe(state.jid.clone()),
+                        false => PubSubChange::PutSpecial(SpecialSubscription {
+                            jid: state.jid.clone(),
+                            subid: one.subid.as_str().into(),
+                            state: format!("{:?}", one.options).into_bytes(),
+                        }),
+                    });
+                }
+                Ok(changes)
             },
         },
         derive: Box::new(|passwords: Vec<Secret>| {
