@@ -30,6 +30,7 @@ mod retained_roles;
 mod slow_mode;
 mod snapshot;
 mod subject;
+mod unanswered_requests;
 mod visibility;
 mod voice;
 
@@ -55,10 +56,10 @@ use self::history::RoomHistory;
 use self::iq_relay::RelayedRequests;
 use self::occupant_id::OccupantId;
 use self::occupants::{Occupant, Occupants};
-use self::registration::UnansweredRequests;
 use self::retained_roles::RetainedRoles;
 use self::slow_mode::SlowModeTimes;
 use self::subject::Subject;
+use self::unanswered_requests::UnansweredRequests;
 use crate::invitation_registry::InvitationRegistry;
 use crate::options::{RoomLimits, ServiceOptions};
 use crate::privileges::{Affiliation, RoomRole};
@@ -339,6 +340,7 @@ impl Room {
     /// Handles a presence to the room or an occupant.
     pub(crate) fn presence(&mut self, ctx: &mut RoomCtx<'_>, stanza: &SharedStanza, from: &Jid, to: &Jid) {
         let StanzaKind::Presence(kind) = stanza.kind() else { return };
+        self.activity.start(ctx.now);
         let result = match kind {
             PresenceType::Available => self.available(ctx, stanza, from, to),
             PresenceType::Unavailable => {
@@ -379,6 +381,7 @@ impl Room {
     }
 
     fn answer(&mut self, ctx: &mut RoomCtx<'_>, request: &RoomRequest<'_>) -> IqAnswer {
+        self.activity.start(ctx.now);
         if self.locked && !self.is_owner(ctx, request.from.bare()) {
             return Err(StanzaCondition::ItemNotFound.into());
         }
