@@ -345,8 +345,8 @@ impl Room {
         Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many changes at a time"))
     }
 
-    /// Whether the lists have capacity for users who add themselves or are invited. The other half is for administrators, so that
-    /// they can still ban users.
+    /// Whether the lists have capacity for users who add themselves or are invited. They fill half of the lists; the other half is for
+    /// administrators, so that they can still ban users.
     pub(super) fn check_capacity_for_outsiders<'a>(
         &self,
         users: impl Iterator<Item = &'a Jid>,
@@ -356,7 +356,9 @@ impl Room {
             more += 1;
             bytes += self.affiliations.growth(user, None, None);
         }
-        if more > 0 && self.affiliations.len() + more > self.limits().affiliations / 2 {
+        let has_half = self.affiliations.len() + more > self.limits().affiliations / 2
+            || self.affiliations.bytes() + bytes > MAX_AFFILIATION_BYTES / 2;
+        if more > 0 && has_half {
             return Err(StanzaCondition::ResourceConstraint.into());
         }
         self.check_affiliation_capacity(more, bytes)
