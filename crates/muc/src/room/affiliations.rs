@@ -89,9 +89,10 @@ impl Affiliations {
         self.entries.contains(user.as_str())
     }
 
-    /// Bytes by which this entry would be longer than that of the user.
+    /// Bytes by which this entry would be longer than that of the user. Without a nickname, the reserved one stays.
     pub(crate) fn growth(&self, user: &Jid, nick: Option<&str>, reason: Option<&str>) -> usize {
         let before = self.entries.get(user.as_str()).map_or(0, |one| entry_bytes(user, one.entry()));
+        let nick = nick.or_else(|| self.nick_of(user.as_ref()));
         let text = |text: Option<&str>| text.map_or(0, str::len);
         (user.as_str().len() + text(nick) + text(reason)).saturating_sub(before)
     }
@@ -186,6 +187,9 @@ mod tests {
         assert_eq!(all.set(&hag, Affiliation::Admin, None, None), Affiliation::Member);
         assert_eq!(all.nick_of(jid("hag66@shakespeare.lit/pda").as_ref()), Some("thirdwitch"));
         assert_eq!(all.user_of_nick("thirdwitch"), Some(&hag));
+        let (bytes, growth) = (all.bytes(), all.growth(&hag, None, Some("cauldron")));
+        all.set(&hag, Affiliation::Member, None, Some("cauldron"));
+        assert_eq!((all.bytes() - bytes, growth), ("cauldron".len(), "cauldron".len()));
         all.set(&hag, Affiliation::Outcast, None, Some("treason"));
         assert_eq!((all.user_of_nick("thirdwitch"), all.nick_of(hag.as_ref())), (None, None));
         assert_eq!(all.bytes(), "hag66@shakespeare.lit".len() + "treason".len());
