@@ -18,8 +18,6 @@ use crate::privileges::{Affiliation, RoomRole};
 
 /// Changes of one request: each is announced to all occupants.
 const MAX_ITEMS: usize = 100;
-/// Copies of the announcements of one request.
-const MAX_ANNOUNCEMENTS: usize = 200_000;
 /// Users on a page of a list.
 const MAX_PAGE: u32 = 1_000;
 /// Bytes of all affiliations with their reasons and nicknames: the state of a room is stored as a whole.
@@ -50,7 +48,9 @@ impl Room {
         if items.is_empty() {
             return Err(StanzaCondition::BadRequest.into());
         }
-        self.check_number_of_changes(items.len(), MAX_ITEMS)?;
+        if items.len() > MAX_ITEMS {
+            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many items"));
+        }
         let actor = self.actor(ctx, request.from);
         if !request.is_set {
             return match items.as_slice() {
@@ -65,6 +65,7 @@ impl Room {
             items.into_iter().map(|item| self.read_change(&actor, item)).collect::<Result<_, _>>()?;
         self.check_owners_remain(&changes)?;
         check_nicks_differ(&changes)?;
+        self.check_consequences_of(&changes)?;
         let (mut more, mut bytes) = (0, 0);
         for change in &changes {
             if let PrivilegeChange::Affiliation { user, affiliation, nick, reason } = change
@@ -336,13 +337,25 @@ impl Room {
         Ok(())
     }
 
-    /// Whether a request may have this number of changes, each of which is announced.
-    pub(super) fn check_number_of_changes(&self, changes: usize, most: usize) -> Result<(), StanzaError> {
-        let limit = MAX_ANNOUNCEMENTS / self.occupants.session_count().max(1);
-        if changes <= limit.clamp(1, most) {
-            return Ok(());
+    /// Whether a request with these changes does not cause too many stanzas.
+    fn check_consequences_of(&self, changes: &[PrivilegeChange]) -> Result<(), StanzaError> {
+        let (mut affiliations, mut roles, mut moderators) = (BTreeMap::new(), 0, 0);
+        for change in changes {
+            match change {
+                PrivilegeChange::RoomRole { nick, role, .. } => {
+                    let is_moderator =
+                        self.occupants.get(nick).is_some_and(|one| one.role == RoomRole::Moderator);
+                    let is_kicked = *role == RoomRole::None;
+                    roles += 1;
+                    moderators +=
+                        usize::from(!is_kicked && is_moderator != (*role == RoomRole::Moderator));
+                }
+                PrivilegeChange::Affiliation { user, affiliation, .. } => {
+                    affiliations.insert(user.as_str(), *affiliation);
+                }
+            }
         }
-        Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many changes at a time"))
+        self.check_consequences(&affiliations, roles, moderators)
     }
 
     /// Whether the lists have capacity for users who add themselves or are invited. They fill half of the lists; the other half is for

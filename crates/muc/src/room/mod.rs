@@ -7,6 +7,7 @@ mod admin;
 mod administration;
 mod affiliations;
 mod avatar;
+mod change_limits;
 mod config;
 mod copy;
 mod delivery_errors;
