@@ -61,6 +61,9 @@ impl Room {
                 _ => Err(StanzaCondition::BadRequest.into()),
             };
         }
+        if actor.affiliation.is_privileged() {
+            self.update_service_admins(ctx);
+        }
         let changes: Vec<PrivilegeChange> =
             items.into_iter().map(|item| self.read_change(&actor, item)).collect::<Result<_, _>>()?;
         self.check_owners_remain(&changes)?;
@@ -419,14 +422,20 @@ impl Room {
         self.note_change();
         let change = OccupantChange { actor, reason, ..Default::default() };
         let is_domain = user.local().is_none();
-        let nicks: Vec<String> = if is_domain && affiliation == Affiliation::Outcast {
+        let mut nicks: Vec<String> = if is_domain && affiliation == Affiliation::Outcast {
             let banned = |user: JidRef<'_>| self.affiliations.of(user) == Affiliation::Outcast;
             self.occupants.iter().filter(|one| banned(one.user())).map(|one| one.nick().to_owned()).collect()
         } else {
             self.occupants.nicks_of_user(user)
         };
+        let is_present = !nicks.is_empty();
+        // Administrators of the service are owners, whatever the lists say.
+        nicks.retain(|nick| self.occupants.get(nick).is_some_and(|one| !one.is_service_admin));
         if nicks.is_empty() {
-            return self.announce_absent(ctx, user, affiliation, reason);
+            if is_domain || !is_present {
+                self.announce_absent(ctx, user, affiliation, reason);
+            }
+            return;
         }
         let code = match affiliation {
             Affiliation::Outcast => Some(&[301]),

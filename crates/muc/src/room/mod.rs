@@ -28,6 +28,7 @@ mod presence;
 mod private_messages;
 mod registration;
 mod retained_roles;
+mod service_admins;
 mod slow_mode;
 mod snapshot;
 mod subject;
@@ -88,6 +89,8 @@ pub(crate) struct RoomCtx<'a> {
     pub(crate) occupant_key: &'a hmac::Key,
     /// Whether the sender administers the service.
     pub(crate) is_service_admin: bool,
+    /// Whether a user does.
+    pub(crate) is_admin: &'a dyn Fn(JidRef<'_>) -> bool,
     /// Invitations of each user to all rooms.
     pub(crate) invitations: &'a InvitationRegistry,
     pub(crate) undelivered: &'a UndeliveredReport,

@@ -258,6 +258,14 @@ impl Occupants {
         self.slots.iter().flatten().find(|one| !one.is_announced).map(|one| &**one)
     }
 
+    /// The user administers the service from now on, or not any more.
+    pub(crate) fn toggle_service_admin(&mut self, nick: &str) {
+        let Some(index) = self.index_of(nick) else { return };
+        let Some(occupant) = self.at_mut(index) else { return };
+        occupant.is_service_admin = !occupant.is_service_admin;
+        self.note_change(nick);
+    }
+
     fn note_change(&mut self, nick: &str) {
         if let Some(changed) = &mut self.changed {
             changed.insert(nick.into());

@@ -45,6 +45,7 @@ impl Room {
             w.end();
             return Ok(out);
         }
+        self.update_service_admins(ctx);
         if let Some(destroy) = request.payload.child("destroy", Ns::MucOwner) {
             self.destroy(ctx, &read_notice(destroy)?);
             return Ok(Vec::new());

@@ -163,3 +163,35 @@ fn who_is_not_a_moderator_any_more_is_hidden_if_too_many_are_shown() {
     let received = enter(&hag, "thirdwitch");
     assert!(shows(&received, "secondwitch") && !shows(&received, "hecate"), "{received:?}");
 }
+
+#[test]
+fn section_17_3_administrators_of_the_node_stay_whatever_the_lists_say_and_as_long_as_they_are_administrators() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    forget(&[&crone]);
+    let kick = "<item nick='thirdwitch' role='none'/>";
+    // Since the hag has entered.
+    play.engine.node.set_admins([jid::Jid::parse("hag66@example.com").unwrap()]);
+    let refused = admin(&crone, "set", kick);
+    let want = error("cancel", "not-allowed").split_off("<error".len());
+    assert!(refused.last().unwrap().contains(&want), "{refused:?}");
+    assert!(masked(hag.recv()).concat().contains("affiliation='owner' jid='hag66@example.com/pda' role='moderator'"));
+    configure(&crone, &field("muc#roomconfig_membersonly", "1"));
+    let change = |jid: &str, affiliation: &str| {
+        let answer = admin(&crone, "set", &format!("<item affiliation='{affiliation}' jid='{jid}'/>"));
+        assert!(answer.last().unwrap().contains("type='result'"), "{jid} {affiliation}: {answer:?}");
+    };
+    for affiliation in ["member", "none", "admin", "none"] {
+        change("hag66@example.com", affiliation);
+    }
+    change("example.com", "outcast");
+    let received = masked(hag.recv()).concat();
+    assert!(!received.contains("unavailable'") && !received.contains("role='participant'"), "{received}");
+    assert!(!received.contains("affiliation='none' jid='hag66@example.com/pda'"), "{received}");
+    change("example.com", "none");
+    play.engine.node.set_admins([]);
+    assert!(admin(&crone, "set", kick).last().unwrap().contains("type='result'"));
+    assert!(hag.recv().concat().contains("<status code='307'/>"));
+}
