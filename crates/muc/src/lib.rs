@@ -49,7 +49,8 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0045",
             title: "Multi-User Chat",
             version: "1.35.5",
-            not_implemented: "section 18.1.1: queries of allowable traffic; status 210 for a nickname that was prepared",
+            not_implemented: "section 18.1.1: queries of allowable traffic; status 210 for a nickname that was prepared; new roles for \
+                              everybody when a large room becomes moderated",
         },
         Spec {
             name: "XEP-0307",
