@@ -1,18 +1,20 @@
 //! Search of public rooms: XEP-0433 0.1.0, with pages of XEP-0059 1.0.
 //!
-//! Not implemented: descriptions of stored rooms that nobody uses, which are searched by name and address; temporary rooms of other
-//! nodes.
+//! Not implemented: descriptions and details of stored rooms that nobody uses on this node, which are searched by name and address;
+//! temporary rooms of other nodes; rooms beyond [`MAX_CHANNELS`], also in the list of all (section 5).
 //!
 //! # Pitfalls
 //!
-//! The rooms that are searched are up to [`MAX_AGE_MILLIS`] old.
+//! The rooms that are searched are up to [`MAX_AGE_MILLIS`] old. A search examines all of them, so it lets other tasks run meanwhile.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
 use base::lock::LeafMutex;
-use jid::Jid;
+use base::spawn::yield_now;
+use hashbrown::HashMap;
+use jid::{Jid, JidRef};
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
 use stanza::{ErrorType, StanzaCondition, StanzaError};
@@ -36,12 +38,19 @@ const SERVICE_TYPE: &str = "xep-0045";
 const MAX_PAGE: u32 = 100;
 /// Rooms that are searched.
 const MAX_CHANNELS: usize = 10_000;
-/// Stored rooms that are read at a time.
-const STORE_PAGE: u32 = 1_000;
+/// Temporary rooms among them, so that stored ones are found, too.
+const MAX_TEMPORARY: usize = MAX_CHANNELS / 2;
+/// Rooms that are read at a time.
+const READ_PAGE: u32 = 1_000;
+/// Rooms that are examined before other tasks run.
+const EXAMINED_AT_ONCE: usize = 200;
 /// Time after which the rooms are read again, in milliseconds.
 const MAX_AGE_MILLIS: u64 = 10_000;
 /// Searches of all users in a second: each examines all rooms.
 const MAX_SEARCHES_PER_SECOND: u32 = 50;
+/// Searches of one user in an interval.
+const MAX_SEARCHES_OF_USER: u32 = 20;
+const USER_INTERVAL_SECONDS: u64 = 10;
 /// Bounds of the search terms.
 const MAX_QUERY_BYTES: usize = 256;
 const MAX_TERMS: usize = 10;
@@ -51,15 +60,19 @@ const MAX_TERMS: usize = 10;
 struct Channel {
     address: Jid,
     name: String,
-    /// What is known of a room that is in use.
+    /// What is known of a room that is in use on this node.
     used: Option<RoomSummary>,
+    /// Number of occupants, if it is known.
+    users: Option<usize>,
     /// Name and description in lower case.
     lower_name: String,
     lower_description: String,
 }
 
 impl Channel {
-    fn new(address: Jid, name: String, used: Option<RoomSummary>) -> Channel {
+    /// With `is_elsewhere`, a room that is not in use on this node may be in use on another one.
+    fn new(address: Jid, name: String, used: Option<RoomSummary>, is_elsewhere: bool) -> Channel {
+        let users = used.as_ref().map(|used| used.occupants).or((!is_elsewhere).then_some(0));
         let lower_description = used.as_ref().map(|used| used.description.to_lowercase());
         Channel {
             address,
@@ -67,20 +80,74 @@ impl Channel {
             lower_description: lower_description.unwrap_or_default(),
             name,
             used,
+            users,
         }
     }
 
-    fn users(&self) -> usize {
-        self.used.as_ref().map_or(0, |used| used.occupants)
+    /// An unknown number of occupants counts as none.
+    fn known_users(&self) -> usize {
+        self.users.unwrap_or_default()
+    }
+}
+
+/// The rooms in both orders.
+#[derive(Debug, Default)]
+struct ChannelLists {
+    by_users: Vec<Arc<Channel>>,
+    by_address: Vec<Arc<Channel>>,
+}
+
+impl ChannelLists {
+    fn new(channels: Vec<Channel>) -> ChannelLists {
+        let mut by_users: Vec<Arc<Channel>> = channels.into_iter().map(Arc::new).collect();
+        let mut by_address = by_users.clone();
+        by_address.sort_unstable_by(|one, other| one.address.cmp(&other.address));
+        by_users.sort_unstable_by(|one, other| users_first(one).cmp(&users_first(other)));
+        ChannelLists { by_users, by_address }
+    }
+}
+
+/// Searches in the current second and, of each user, in the current interval.
+#[derive(Default)]
+struct SearchCounts {
+    second: u64,
+    searches: u32,
+    interval: u64,
+    by_user: HashMap<Jid, u32>,
+}
+
+impl SearchCounts {
+    /// Counts one more search.
+    ///
+    /// # Errors
+    /// Seconds until it is permitted.
+    fn add(&mut self, user: JidRef<'_>, now: u64) -> Result<(), u64> {
+        let second = now / 1000;
+        if self.second != second {
+            (self.second, self.searches) = (second, 0);
+        }
+        let interval = second / USER_INTERVAL_SECONDS;
+        if self.interval != interval {
+            (self.interval, self.by_user) = (interval, HashMap::new());
+        }
+        let user = user.bare().to_jid();
+        if self.by_user.get(&user).is_some_and(|searches| *searches >= MAX_SEARCHES_OF_USER) {
+            return Err((interval + 1) * USER_INTERVAL_SECONDS - second);
+        }
+        if self.searches >= MAX_SEARCHES_PER_SECOND {
+            return Err(1);
+        }
+        self.searches += 1;
+        *self.by_user.entry(user).or_default() += 1;
+        Ok(())
     }
 }
 
 #[derive(Default)]
 struct ChannelCache {
-    channels: Option<Arc<Vec<Channel>>>,
+    channels: Option<Arc<ChannelLists>>,
     read_at: u64,
-    second: u64,
-    searches: u32,
+    searches: SearchCounts,
 }
 
 /// The rooms that are searched, as they were a moment ago.
@@ -88,18 +155,8 @@ struct ChannelCache {
 pub(crate) struct ChannelIndex(LeafMutex<ChannelCache>);
 
 impl ChannelIndex {
-    /// Whether one more search is permitted in this second.
-    fn permit(&self, now: u64) -> bool {
-        let mut cache = self.0.lock();
-        if cache.second != now / 1000 {
-            (cache.second, cache.searches) = (now / 1000, 0);
-        }
-        cache.searches = cache.searches.saturating_add(1);
-        cache.searches <= MAX_SEARCHES_PER_SECOND
-    }
-
     /// The rooms, unless they must be read again; others use the former ones meanwhile.
-    fn fresh(&self, now: u64) -> Option<Arc<Vec<Channel>>> {
+    fn fresh(&self, now: u64) -> Option<Arc<ChannelLists>> {
         let mut cache = self.0.lock();
         let is_fresh = now < cache.read_at.saturating_add(MAX_AGE_MILLIS);
         if is_fresh && cache.channels.is_some() {
@@ -114,29 +171,42 @@ impl ChannelIndex {
         node: &Node,
         directory: &RoomDirectory,
         service: &str,
-    ) -> Result<Arc<Vec<Channel>>, StoreError> {
+    ) -> Result<Arc<ChannelLists>, StoreError> {
         let now = node.clock.unix_millis();
         if let Some(channels) = self.fresh(now) {
             return Ok(channels);
         }
-        let temporary = directory.listed_page(service, None, MAX_CHANNELS).into_iter();
-        let mut channels: Vec<Channel> = temporary
-            .map(|(address, summary)| Channel::new(address, summary.name.clone(), Some(summary)))
-            .collect();
-        let mut after = None;
-        while channels.len() < MAX_CHANNELS {
-            let stored = node.stores.rooms.list(service, after, STORE_PAGE).await?;
-            let is_last = stored.len() < STORE_PAGE as usize;
-            after = stored.last().map(|room| room.jid.clone());
-            channels.extend(stored.into_iter().map(|ListedRoom { jid, title }| {
-                let used = directory.summary(&jid);
-                Channel::new(jid, title, used)
+        let is_elsewhere = !node.is_single();
+        let mut channels: Vec<Channel> = Vec::new();
+        let mut after: Option<Jid> = None;
+        while channels.len() < MAX_TEMPORARY {
+            // In pages, since the lock of the directory is that of every room.
+            let page = directory.listed_page(service, after.as_ref().map(Jid::as_ref), READ_PAGE as usize);
+            let is_last = page.len() < READ_PAGE as usize;
+            after = page.last().map(|(room, _)| room.clone());
+            channels.extend(page.into_iter().map(|(address, summary)| {
+                Channel::new(address, summary.name.clone(), Some(summary), is_elsewhere)
             }));
             if is_last {
                 break;
             }
+            yield_now().await;
         }
-        let channels = Arc::new(channels);
+        let mut after = None;
+        while channels.len() < MAX_CHANNELS {
+            let stored = node.stores.rooms.list(service, after, READ_PAGE).await?;
+            let is_last = stored.len() < READ_PAGE as usize;
+            after = stored.last().map(|room| room.jid.clone());
+            channels.extend(stored.into_iter().map(|ListedRoom { jid, title }| {
+                let used = directory.summary(&jid);
+                Channel::new(jid, title, used, is_elsewhere)
+            }));
+            if is_last {
+                break;
+            }
+            yield_now().await;
+        }
+        let channels = Arc::new(ChannelLists::new(channels));
         self.0.lock().channels = Some(channels.clone());
         Ok(channels)
     }
@@ -233,15 +303,14 @@ impl ChannelQuery {
                 || self.in_address && address.contains(term)
                 || self.in_description && channel.lower_description.contains(term)
         };
-        self.wants_rooms && channel.users() >= self.min_users && self.terms.iter().all(is_found)
+        self.wants_rooms && channel.known_users() >= self.min_users && self.terms.iter().all(is_found)
     }
 
-    fn sort(&self, found: &mut [&Channel]) {
+    /// All rooms in the order of this search.
+    fn ordered<'a>(&self, channels: &'a ChannelLists) -> &'a [Arc<Channel>] {
         match self.key {
-            SortKey::Address => found.sort_unstable_by(|one, other| one.address.cmp(&other.address)),
-            SortKey::Users => {
-                found.sort_unstable_by(|one, other| users_first(one).cmp(&users_first(other)));
-            }
+            SortKey::Address => &channels.by_address,
+            SortKey::Users => &channels.by_users,
         }
     }
 
@@ -249,7 +318,7 @@ impl ChannelQuery {
     fn id(&self, channel: &Channel) -> String {
         match self.key {
             SortKey::Address => channel.address.to_string(),
-            SortKey::Users => format!("{} {}", channel.users(), channel.address),
+            SortKey::Users => format!("{} {}", channel.known_users(), channel.address),
         }
     }
 
@@ -289,7 +358,7 @@ impl ChannelQuery {
 
 /// Descending by users, then by address.
 fn users_first(channel: &Channel) -> (Reverse<usize>, &str) {
-    (Reverse(channel.users()), channel.address.as_str())
+    (Reverse(channel.known_users()), channel.address.as_str())
 }
 
 /// The form, with all fields and their defaults (section 5).
@@ -321,6 +390,16 @@ fn search_form() -> DataForm {
         )
 }
 
+/// Those that `is_chosen` selects; other tasks run meanwhile.
+async fn choose(channels: Vec<&Channel>, is_chosen: impl Fn(&Channel) -> bool) -> Vec<&Channel> {
+    let mut chosen = Vec::new();
+    for part in channels.chunks(EXAMINED_AT_ONCE) {
+        chosen.extend(part.iter().copied().filter(|one| is_chosen(one)));
+        yield_now().await;
+    }
+    chosen
+}
+
 fn write_channel(w: &mut Writer<'_>, channel: &Channel) {
     w.start("item").attr("address", channel.address.as_str());
     let name =
@@ -334,7 +413,10 @@ fn write_channel(w: &mut Writer<'_>, channel: &Channel) {
             w.text_element("language", &used.language);
         }
     }
-    w.text_element("nusers", &channel.users().to_string()).text_element("service-type", SERVICE_TYPE);
+    if let Some(users) = channel.users {
+        w.text_element("nusers", &users.to_string());
+    }
+    w.text_element("service-type", SERVICE_TYPE);
     if let Some(used) = &channel.used {
         if used.is_open {
             w.text_element("is-open", "true");
@@ -361,26 +443,32 @@ impl RoomService {
         let query = ChannelQuery::read(&DataForm::read(form)?)?;
         let paging = RsmRequest::from_parent(search)?.unwrap_or_default();
         let (shared, node) = (self.shared.clone(), request.node.clone());
-        if !shared.channels.permit(node.clock.unix_millis()) {
+        let counted = shared.channels.0.lock().searches.add(request.from, node.clock.unix_millis());
+        if let Err(seconds) = counted {
             let error = StanzaError::new(StanzaCondition::ResourceConstraint).kind(ErrorType::Wait);
             return Err(error.application_element(|w| {
-                w.start_ns("rate-limit", Ns::ChannelSearchErrors).attr("retry-after", "1").end();
+                let limit = w.start_ns("rate-limit", Ns::ChannelSearchErrors);
+                limit.attr("retry-after", &seconds.to_string()).end();
             }));
         }
         Ok(IqFlow::wait(async move {
             let channels =
                 shared.channels.read(&node, &shared.directory, &service).await.map_err(store_error)?;
-            let mut found: Vec<&Channel> = channels.iter().filter(|one| query.matches(one)).collect();
-            query.sort(&mut found);
-            let page = query.page(&found, &paging)?;
-            let first = page.start as u64;
-            let page = found.get(page).unwrap_or_default();
+            let all = query.ordered(&channels).iter().map(|one| &**one).collect();
+            let mut found = choose(all, |one| query.matches(one)).await;
+            let mut range = query.page(&found, &paging)?;
+            // A room of this node that is in use and has become hidden is not found any more, others after a while.
+            let is_shown = |one: &Channel| !shared.directory.contains(&one.address, |it| !it.is_public);
+            if !found.get(range.clone()).unwrap_or_default().iter().all(|one| is_shown(one)) {
+                found = choose(found, is_shown).await;
+                range = query.page(&found, &paging)?;
+            }
+            let first = range.start as u64;
+            let page = found.get(range).unwrap_or_default();
             let mut out = Vec::with_capacity(1024);
             let mut w = Writer::new(&mut out);
             w.start_ns("result", Ns::ChannelSearch);
-            // A room that has become hidden is not shown any more.
-            let is_shown = |one: &&&Channel| !shared.directory.contains(&one.address, |it| !it.is_public);
-            page.iter().filter(is_shown).for_each(|one| write_channel(&mut w, one));
+            page.iter().for_each(|one| write_channel(&mut w, one));
             let ends = page.first().zip(page.last()).map(|(first, last)| (query.id(first), query.id(last)));
             let ends = ends.as_ref().map(|(first, last)| (first.as_str(), last.as_str()));
             let index = ends.map(|_| first);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cluster::NodeId;
-use jid::Jid;
+use jid::{Jid, JidRef};
 use peers::slices::{SliceAccess, SliceLease, forward_to_owner, slice_access, slice_of_item, wait_for_slice};
 use queues::answer_channel::AnswerSender;
 use stanza::{ErrorType, StanzaCondition, StanzaError};
@@ -303,11 +303,13 @@ impl RoomTask {
     fn with_ctx(&self, node: &Arc<Node>, run: impl FnOnce(&mut RoomCtx<'_>)) -> Effects {
         let undelivered = self.undelivered_report();
         let new_id = || String::from_utf8_lossy(&node.next_stanza_id().to_text()).into_owned();
+        let is_admin = |user: JidRef<'_>| node.is_admin(user);
         let mut ctx = RoomCtx {
             now: node.clock.unix_millis(),
             new_id: &new_id,
             occupant_key: self.shared.occupant_key(node),
             is_service_admin: false,
+            is_admin: &is_admin,
             invitations: &self.shared.invitations,
             undelivered: &undelivered,
             delivered: None,

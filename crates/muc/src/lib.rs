@@ -53,7 +53,8 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0045",
             title: "Multi-User Chat",
             version: "1.35.5",
-            not_implemented: "section 18.1.1: queries of allowable traffic; status 210 for a nickname that was prepared",
+            not_implemented: "section 18.1.1: queries of allowable traffic; status 210 for a nickname that was prepared; new roles for \
+                              everybody when a large room becomes moderated",
         },
         Spec {
             name: "XEP-0307",
@@ -89,13 +90,14 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0425",
             title: "Moderated Message Retraction",
             version: "0.3.0",
-            not_implemented: "",
+            not_implemented: "tombstones of messages that are not in memory any more",
         },
         Spec {
             name: "XEP-0433",
             title: "Extended Channel Search",
             version: "0.1.0",
-            not_implemented: "descriptions of stored rooms that nobody uses",
+            not_implemented: "descriptions and details of stored rooms that nobody uses on this node; number of their occupants in a \
+                              cluster; temporary rooms of other nodes; the list of more than 10 000 rooms",
         },
         Spec {
             name: "XEP-0486",

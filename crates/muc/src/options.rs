@@ -117,7 +117,7 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         0,
         10_000_000,
         0,
-        "Messages of a persistent room that the database keeps, and sometimes a hundredth more; 0: those that are in memory. More \
+        "Messages of a persistent room that the database keeps, and on average a hundredth more; 0: those that are in memory. More \
          are of use to an archive only.",
     ),
     number("nick_bytes", 1, 1023, 128, "Bytes of a nickname."),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::spawn::BoxFuture;
 use cluster::NodeId;
-use jid::Jid;
+use jid::{Jid, JidRef};
 use peers::slices::{SliceAccess, SliceLease};
 use queues::answer_channel::AnswerReceiver;
 use queues::serial_task::SerialState;
@@ -117,11 +117,13 @@ impl RoomTask {
         };
         let undelivered = self.undelivered_report();
         let new_id = || String::from_utf8_lossy(&node.next_stanza_id().to_text()).into_owned();
+        let is_admin = |user: JidRef<'_>| node.is_admin(user);
         let mut ctx = RoomCtx {
             now: node.clock.unix_millis(),
             new_id: &new_id,
             occupant_key: shared.occupant_key(&node),
             is_service_admin: sender.is_some_and(|sender| node.is_admin(sender.bare())),
+            is_admin: &is_admin,
             invitations: &shared.invitations,
             undelivered: &undelivered,
             delivered: None,

@@ -17,8 +17,6 @@ use crate::privileges::{Affiliation, RoomRole};
 
 /// Changes of one request: each is announced to all occupants.
 const MAX_ITEMS: usize = 100;
-/// Copies of the announcements of one request.
-const MAX_ANNOUNCEMENTS: usize = 200_000;
 /// Bytes of all affiliations with their reasons and nicknames in a temporary room, which has them in memory.
 const MAX_AFFILIATION_BYTES: usize = 1 << 20;
 /// Further bytes in a persistent room, for each affiliation that it may have.
@@ -49,7 +47,9 @@ impl Room {
         if items.is_empty() {
             return Err(StanzaCondition::BadRequest.into());
         }
-        self.check_number_of_changes(items.len(), MAX_ITEMS)?;
+        if items.len() > MAX_ITEMS {
+            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many items"));
+        }
         let actor = self.actor(ctx, request.from);
         if !request.is_set {
             return match items.as_slice() {
@@ -60,10 +60,14 @@ impl Room {
                 _ => Err(StanzaCondition::BadRequest.into()),
             };
         }
+        if actor.affiliation.is_privileged() {
+            self.update_service_admins(ctx);
+        }
         let changes: Vec<PrivilegeChange> =
             items.into_iter().map(|item| self.read_change(&actor, item)).collect::<Result<_, _>>()?;
         self.check_owners_remain(&changes)?;
         check_nicks_differ(&changes)?;
+        self.check_consequences_of(&changes)?;
         let (mut more, mut bytes) = (0, 0);
         for change in &changes {
             if let PrivilegeChange::Affiliation { user, affiliation, nick, reason } = change
@@ -249,17 +253,29 @@ impl Room {
         Ok(())
     }
 
-    /// Whether a request may have this number of changes, each of which is announced.
-    pub(super) fn check_number_of_changes(&self, changes: usize, most: usize) -> Result<(), StanzaError> {
-        let limit = MAX_ANNOUNCEMENTS / self.occupants.session_count().max(1);
-        if changes <= limit.clamp(1, most) {
-            return Ok(());
+    /// Whether a request with these changes does not cause too many stanzas.
+    fn check_consequences_of(&self, changes: &[PrivilegeChange]) -> Result<(), StanzaError> {
+        let (mut affiliations, mut roles, mut moderators) = (BTreeMap::new(), 0, 0);
+        for change in changes {
+            match change {
+                PrivilegeChange::RoomRole { nick, role, .. } => {
+                    let is_moderator =
+                        self.occupants.get(nick).is_some_and(|one| one.role == RoomRole::Moderator);
+                    let is_kicked = *role == RoomRole::None;
+                    roles += 1;
+                    moderators +=
+                        usize::from(!is_kicked && is_moderator != (*role == RoomRole::Moderator));
+                }
+                PrivilegeChange::Affiliation { user, affiliation, .. } => {
+                    affiliations.insert(user.as_str(), *affiliation);
+                }
+            }
         }
-        Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many changes at a time"))
+        self.check_consequences(&affiliations, roles, moderators)
     }
 
-    /// Whether the lists have capacity for users who add themselves or are invited. The other half is for administrators, so that
-    /// they can still ban users.
+    /// Whether the lists have capacity for users who add themselves or are invited. They fill half of the lists; the other half is for
+    /// administrators, so that they can still ban users.
     pub(super) fn check_capacity_for_outsiders<'a>(
         &self,
         users: impl Iterator<Item = &'a Jid>,
@@ -269,7 +285,9 @@ impl Room {
             more += 1;
             bytes += self.affiliations.growth(user, None, None);
         }
-        if more > 0 && self.affiliations.len() + more > self.limits().affiliations / 2 {
+        let has_half = self.affiliations.len() + more > self.limits().affiliations / 2
+            || self.affiliations.bytes() + bytes > MAX_AFFILIATION_BYTES / 2;
+        if more > 0 && has_half {
             return Err(StanzaCondition::ResourceConstraint.into());
         }
         self.check_affiliation_capacity(more, bytes)
@@ -334,14 +352,20 @@ impl Room {
         let before = self.affiliations.set(user, affiliation, nick, reason);
         let change = OccupantChange { actor, reason, ..Default::default() };
         let is_domain = user.local().is_none();
-        let nicks: Vec<String> = if is_domain && affiliation == Affiliation::Outcast {
+        let mut nicks: Vec<String> = if is_domain && affiliation == Affiliation::Outcast {
             let banned = |user: JidRef<'_>| self.affiliations.of(user) == Affiliation::Outcast;
             self.occupants.iter().filter(|one| banned(one.user())).map(|one| one.nick().to_owned()).collect()
         } else {
             self.occupants.nicks_of_user(user)
         };
+        let is_present = !nicks.is_empty();
+        // Administrators of the service are owners, whatever the lists say.
+        nicks.retain(|nick| self.occupants.get(nick).is_some_and(|one| !one.is_service_admin));
         if nicks.is_empty() {
-            return self.announce_absent(ctx, user, affiliation, reason);
+            if is_domain || !is_present {
+                self.announce_absent(ctx, user, affiliation, reason);
+            }
+            return;
         }
         self.adapt_occupants(ctx, nicks, (before, affiliation), &change);
     }

@@ -159,10 +159,11 @@ impl Affiliations {
         self.own(user.as_str()).is_some()
     }
 
-    /// Bytes by which this entry would be longer than that of the user.
+    /// Bytes by which this entry would be longer than that of the user. Without a nickname, the reserved one stays.
     pub(crate) fn growth(&self, user: &Jid, nick: Option<&str>, reason: Option<&str>) -> usize {
         let of_stored = || Some(self.stored.as_ref()?.bytes(self.hash(user.as_str()))? + user.as_str().len());
         let before = self.entry(user.as_str()).map(|entry| entry_bytes(user, entry)).or_else(of_stored);
+        let nick = nick.or_else(|| self.nick_of(user.as_ref()));
         let text = |text: Option<&str>| text.map_or(0, str::len);
         (user.as_str().len() + text(nick) + text(reason)).saturating_sub(before.unwrap_or_default())
     }
@@ -363,6 +364,9 @@ mod tests {
         let hecate = jid("hecate@shakespeare.lit");
         assert!(all.is_reserved_by_another("thirdwitch", &hecate));
         assert!(!all.is_reserved_by_another("thirdwitch", &hag));
+        let (bytes, growth) = (all.bytes(), all.growth(&hag, None, Some("cauldron")));
+        all.set(&hag, Affiliation::Member, None, Some("cauldron"));
+        assert_eq!((all.bytes() - bytes, growth), ("cauldron".len(), "cauldron".len()));
         all.set(&hag, Affiliation::Outcast, None, Some("treason"));
         assert!(!all.is_reserved_by_another("thirdwitch", &hecate));
         assert_eq!(all.nick_of(hag.as_ref()), None);

@@ -4,7 +4,8 @@
 //! # Pitfalls
 //!
 //! Servers answer `service-unavailable` for a session that is gone or takes nothing more (RFC 6121, section 8.5.3.2.1), and clients
-//! answer the same for a private message that they refuse. An error reply need not contain what it answers.
+//! answer the same for a private message that they refuse. An error reply need not contain what it answers. Private messages keep their
+//! ids, which receipts and corrections name, so an id does not show that a message was private.
 
 use std::collections::VecDeque;
 
@@ -15,10 +16,12 @@ use xml::Ns;
 
 use super::{Room, RoomCtx};
 
-/// Private messages whose errors are passed on; a further one replaces the oldest.
+/// Private messages whose errors are known; a further one replaces the oldest.
 const MAX_SENT: usize = 128;
-/// Longest id of a private message whose error is passed on, in bytes.
+/// Longest id of a private message, in bytes.
 const MAX_ID_BYTES: usize = 1024;
+/// Time in which a private message comes back if it is refused, in milliseconds.
+const MAX_ERROR_DELAY_MILLIS: u64 = 300_000;
 
 /// Conditions of section 18.1.2.
 const GONE: [StanzaCondition; 6] = [
@@ -33,10 +36,13 @@ const GONE: [StanzaCondition; 6] = [
 const UNAVAILABLE: [StanzaCondition; 2] =
     [StanzaCondition::ServiceUnavailable, StanzaCondition::ResourceConstraint];
 
-/// A private message that was sent.
+/// A private message that was sent, to all sessions of its recipient.
 #[derive(Debug)]
 struct SentPrivateMessage {
     id: Box<str>,
+    millis: u64,
+    /// The sender has learned that it was refused.
+    is_returned: bool,
     sender: Jid,
     /// Its occupant JID.
     sender_address: Jid,
@@ -45,37 +51,59 @@ struct SentPrivateMessage {
     recipient_address: Jid,
 }
 
-/// The latest private messages, so that their senders learn that they were refused.
+/// The latest private messages, so that their senders learn that they were refused, and nobody leaves for that.
 #[derive(Debug, Default)]
-pub(super) struct SentPrivateMessages(VecDeque<SentPrivateMessage>);
+pub(super) struct SentPrivateMessages {
+    latest: VecDeque<SentPrivateMessage>,
+    /// Until then, others that were replaced may come back.
+    others_until: u64,
+}
 
 impl SentPrivateMessages {
-    fn take(&mut self, id: &str, from: &Jid, to: &Jid) -> Option<SentPrivateMessage> {
-        let is_meant = |one: &SentPrivateMessage| {
+    fn add(&mut self, sent: SentPrivateMessage) {
+        if self.latest.len() == MAX_SENT
+            && let Some(replaced) = self.latest.pop_front()
+        {
+            self.others_until = replaced.millis.saturating_add(MAX_ERROR_DELAY_MILLIS);
+        }
+        self.latest.push_back(sent);
+    }
+
+    /// The message that an error answers. Each session of the recipient may answer it.
+    fn find(&mut self, id: &str, from: &Jid, to: &Jid) -> Option<&mut SentPrivateMessage> {
+        let is_meant = |one: &&mut SentPrivateMessage| {
             *one.id == *id && one.sender_address == *to && one.recipient.as_ref() == from.bare()
         };
-        let at = self.0.iter().rposition(is_meant)?;
-        self.0.remove(at)
+        self.latest.iter_mut().rev().find(is_meant)
     }
+}
+
+/// The id of a private message.
+///
+/// # Errors
+/// `not-acceptable` if it is so long that its errors could not be recognised.
+pub(super) fn private_message_id(stanza: &SharedStanza) -> Result<Box<str>, StanzaError> {
+    let id = stanza.head().id(stanza.bytes()).unwrap_or_default();
+    if id.len() > MAX_ID_BYTES {
+        return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the id of the message is too long"));
+    }
+    Ok(id.into())
 }
 
 impl Room {
     /// A private message is sent.
-    pub(super) fn note_private_message(&mut self, stanza: &SharedStanza, sender: &Jid, nick: &str) {
-        let id = stanza.head().id(stanza.bytes()).unwrap_or_default();
+    pub(super) fn note_private_message(&mut self, id: Box<str>, sender: &Jid, nick: &str, now: u64) {
         let addresses = self.occupants.of_session(sender).zip(self.occupants.get(nick));
-        let Some((from, to)) = addresses.filter(|_| id.len() <= MAX_ID_BYTES) else { return };
-        let sent = SentPrivateMessage {
-            id: id.into(),
+        let Some((from, to)) = addresses else { return };
+        self.private_messages.add(SentPrivateMessage {
+            id,
+            millis: now,
+            is_returned: false,
             sender: sender.clone(),
             sender_address: from.jid.clone(),
             recipient: to.user().to_jid(),
             recipient_address: to.jid.clone(),
-        };
-        if self.private_messages.0.len() == MAX_SENT {
-            self.private_messages.0.pop_front();
-        }
-        self.private_messages.0.push_back(sent);
+        });
     }
 
     /// A stanza of the room comes back from a session, or from the server of the user.
@@ -94,17 +122,18 @@ impl Room {
         let condition = condition.unwrap_or(StanzaCondition::UndefinedCondition);
         let is_message = matches!(stanza.kind(), StanzaKind::Message(_));
         let id = stanza.head().id(stanza.bytes()).unwrap_or_default();
-        let sent = is_message.then(|| self.private_messages.take(&id, from, to)).flatten();
         if self.occupants.of_session(from).is_none() {
             if is_message {
                 self.invitation_failed(ctx, from);
             }
             return;
         }
-        if let Some(sent) = &sent {
+        let is_other = ctx.now < self.private_messages.others_until || root.child("x", Ns::MucUser).is_some();
+        let sent = self.private_messages.find(&id, from, to).filter(|_| is_message);
+        let is_private = is_message && (sent.is_some() || is_other);
+        if let Some(sent) = sent.filter(|sent| !std::mem::replace(&mut sent.is_returned, true)) {
             return_private_message(ctx, sent, condition, error.attr("type").as_deref());
         }
-        let is_private = sent.is_some() || root.child("x", Ns::MucUser).is_some();
         if GONE.contains(&condition) || UNAVAILABLE.contains(&condition) && !is_private {
             self.remove_lost_sessions(ctx, std::slice::from_ref(from));
         }

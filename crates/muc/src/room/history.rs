@@ -25,6 +25,16 @@ pub(crate) struct HistoryItem {
     pub(crate) millis: u64,
 }
 
+impl HistoryItem {
+    /// Whether the message was retracted.
+    pub(super) fn is_tombstone(&self) -> bool {
+        self.stanza.tree().is_ok_and(|tree| {
+            let message = tree.root();
+            message.child("retracted", Ns::Retract).is_some() && message.child("body", Ns::Client).is_none()
+        })
+    }
+}
+
 /// The latest messages.
 #[derive(Debug, Default)]
 pub(crate) struct RoomHistory {
@@ -218,10 +228,11 @@ mod tests {
     fn a_retracted_message_leaves_a_tombstone() {
         let mut history = history();
         let retracted = b"<retracted xmlns='urn:xmpp:message-retract:1'/>";
-        let larger = limits();
-        assert!(history.retract("s5", "coven@chat.shakespeare.lit", retracted, &larger));
+        assert!(!history.get("s5").unwrap().is_tombstone());
+        assert!(history.retract("s5", "coven@chat.shakespeare.lit", retracted, &limits()));
+        assert!(history.get("s5").unwrap().is_tombstone());
         assert!(
-            !history.retract("s1", "coven@chat.shakespeare.lit", retracted, &larger),
+            !history.retract("s1", "coven@chat.shakespeare.lit", retracted, &limits()),
             "not kept any more"
         );
         let text = String::from_utf8(history.get("s5").unwrap().stanza.bytes().to_vec()).unwrap();
@@ -229,5 +240,27 @@ mod tests {
             text.contains("<retracted ") && text.contains("id='5'") && text.contains("<delay "),
             "{text}"
         );
+    }
+    #[test]
+    fn tombstones_repeat_no_long_ids_and_push_others_out() {
+        let room = "coven@chat.shakespeare.lit";
+        let retracted = format!("<retracted xmlns='urn:xmpp:message-retract:1' id='{}'/>", "x".repeat(700));
+        let larger = RoomLimits { history_bytes: 100_000, ..limits() };
+        let mut history = history();
+        assert!(history.retract("s6", room, retracted.as_bytes(), &larger));
+        assert_eq!(history.len(), 4);
+        let strict = RoomLimits { history_bytes: history.get("s6").unwrap().stanza.bytes().len() + 20, ..larger };
+        let mut history = self::history();
+        assert!(history.retract("s6", room, retracted.as_bytes(), &strict));
+        assert!(history.bytes <= strict.history_bytes, "{}", history.bytes);
+        assert!(history.len() < 4 && history.get("s6").is_some(), "{}", history.len());
+        let bytes: usize = history.iter().map(|item| item.stanza.bytes().len()).sum();
+        assert_eq!(history.bytes, bytes);
+        let long = "y".repeat(MAX_ID_BYTES + 1);
+        let stanza = SharedStanza::parse(format!("<message id='{long}'/>").as_bytes()).unwrap();
+        let item = HistoryItem { stanza, id: "s7".into(), ..history.get("s6").unwrap().clone() };
+        history.push(item, &larger);
+        assert!(history.retract("s7", room, b"<retracted xmlns='urn:xmpp:message-retract:1'/>", &larger));
+        assert!(history.get("s7").unwrap().stanza.bytes().len() < MAX_ID_BYTES);
     }
 }

@@ -40,12 +40,21 @@ impl PendingInvitations {
         self.0.is_empty()
     }
 
-    /// Whether none of them can be declined any more.
-    pub(crate) fn is_expired(&self, now: u64) -> bool {
-        self.0.back().is_none_or(|one| now >= one.millis.saturating_add(EXPIRY_MILLIS))
+    /// Forgets those that cannot be declined any more.
+    pub(crate) fn forget_expired(&mut self, now: u64) {
+        self.0.retain(|one| now < one.millis.saturating_add(EXPIRY_MILLIS));
     }
 
-    fn add(&mut self, invitee: Jid, inviter: Jid, millis: u64) {
+    /// Bytes that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        let bytes = |one: &PendingInvitation| {
+            size_of::<PendingInvitation>() + one.invitee.as_str().len() + one.inviter.as_str().len()
+        };
+        self.0.iter().map(bytes).sum()
+    }
+
+    /// Adds one; the oldest of too many is forgotten.
+    pub(crate) fn add(&mut self, invitee: Jid, inviter: Jid, millis: u64) {
         if self.0.len() == MAX_PENDING {
             self.0.pop_front();
         }
@@ -54,7 +63,7 @@ impl PendingInvitations {
 
     /// Number of invitations by a user.
     fn count_of(&mut self, inviter: JidRef<'_>, now: u64) -> usize {
-        self.0.retain(|one| now < one.millis.saturating_add(EXPIRY_MILLIS));
+        self.forget_expired(now);
         self.0.iter().filter(|one| one.inviter.bare() == inviter.bare()).count()
     }
 
@@ -137,7 +146,7 @@ impl Room {
         }
         let pending = self.invitations.count_of(inviter, ctx.now) + number;
         let limit = self.limits().invitations_per_hour;
-        pending <= MAX_PENDING_OF_USER && ctx.invitations.count(inviter, number, limit, ctx.now)
+        pending <= MAX_PENDING_OF_USER && ctx.invitations.try_add(inviter, number, limit, ctx.now)
     }
 
     /// The users whom an invitation makes members, if the lists have room for them.

@@ -15,6 +15,17 @@ use crate::privileges::{Affiliation, RoomRole};
 /// Longest id of a client that the room repeats in a tombstone, in bytes.
 pub(super) const MAX_ID_BYTES: usize = 1024;
 
+/// What a retraction by an occupant does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RetractionOutcome {
+    /// The message is a tombstone.
+    Retracted,
+    /// The message is not in memory. Clients and archives may have it (XEP-0424, section 5).
+    Unknown,
+    /// None: the message is that of another occupant, or was retracted before.
+    Without,
+}
+
 impl Room {
     /// A message to the room itself.
     pub(super) fn room_message(
@@ -71,18 +82,24 @@ impl Room {
         let keeps_times = self.affiliation_of(occupant) == Affiliation::Owner;
         let reflected = self.reflected(stanza, occupant, &id, keeps_times)?;
         // Only messages with a body count (XEP-0500, section 6).
-        if message.child("body", Ns::Client).is_some() {
-            self.check_slow_mode(ctx, from.bare())?;
+        let has_body = message.child("body", Ns::Client).is_some();
+        if has_body {
+            self.count_for_slow_mode(ctx, from.bare())?;
         }
         if is_activity(message) {
             self.activity.note(ctx.now);
         }
         let recipients = self.occupants.all_sessions();
         ctx.multicast(Some(reflected.clone()), &address, recipients);
-        if let Some(retract) = message.child("retract", Ns::Retract) {
-            self.retract_own(ctx, retract, stanza, &occupant_id);
-        }
-        if is_stored(message) {
+        let target = message.child("retract", Ns::Retract).and_then(|retract| retract.attr("id"));
+        let retraction = target.map(|target| self.retract_own(ctx, &target, stanza, &occupant_id));
+        let is_stored = match retraction {
+            Some(RetractionOutcome::Retracted) => true,
+            Some(RetractionOutcome::Unknown) => has_body || self.may_store_bodiless(ctx, from.bare()),
+            Some(RetractionOutcome::Without) => false,
+            None => is_stored(message) && (has_body || self.may_store_bodiless(ctx, from.bare())),
+        };
+        if is_stored {
             self.add_to_history(ctx.now, &reflected, address, id, &occupant_id);
         }
         Ok(())
@@ -110,24 +127,24 @@ impl Room {
     fn retract_own(
         &mut self,
         ctx: &RoomCtx<'_>,
-        retract: TreeNode<'_>,
+        target: &str,
         stanza: &SharedStanza,
         occupant_id: &str,
-    ) {
-        let Some(target) = retract.attr("id") else { return };
+    ) -> RetractionOutcome {
         if self.subject_id().is_some_and(|(id, author)| *id == *target && author == occupant_id) {
             self.clear_subject();
         }
-        let is_own = self.history.get(&target).is_some_and(|item| &*item.occupant_id == occupant_id);
-        if !is_own {
-            return;
+        let Some(item) = self.history.get(target) else { return RetractionOutcome::Unknown };
+        if *item.occupant_id != *occupant_id || item.is_tombstone() {
+            return RetractionOutcome::Without;
         }
         let mut retracted = Vec::new();
         let mut w = xml::Writer::new(&mut retracted);
         w.start_ns("retracted", Ns::Retract).attr("stamp", &datetime::format_utc(ctx.now, false));
         let id = stanza.head().id(stanza.bytes()).filter(|id| id.len() <= MAX_ID_BYTES);
         w.attr_opt("id", id.as_deref()).end();
-        self.retract_from_history(&target, &retracted);
+        self.retract_from_history(target, &retracted);
+        RetractionOutcome::Retracted
     }
 
     /// The message as occupants receive it: from the occupant JID, without `to`, with ids.
@@ -209,12 +226,9 @@ pub(super) fn is_activity(message: TreeNode<'_>) -> bool {
     message.child("body", Ns::Client).is_some() && message.child("replace", Ns::Correct).is_none()
 }
 
-/// Whether a message belongs to the history: it has a body or the hint to store it, and no hint against it (XEP-0334). A retraction
-/// always does (XEP-0424, section 5).
+/// Whether a message that retracts no other belongs to the history: it has a body or the hint to store it, and no hint against it
+/// (XEP-0334).
 fn is_stored(message: TreeNode<'_>) -> bool {
-    if message.child("retract", Ns::Retract).is_some() {
-        return true;
-    }
     let hint = |name| message.child(name, Ns::Hints).is_some();
     if hint("no-store") || hint("no-permanent-store") {
         return false;

@@ -7,6 +7,7 @@ mod admin;
 mod administration;
 mod affiliations;
 mod avatar;
+mod change_limits;
 mod config;
 mod copy;
 mod delivery_errors;
@@ -30,10 +31,12 @@ mod registration;
 mod removed_accounts;
 mod retained_roles;
 mod room_state;
+mod service_admins;
 mod slow_mode;
 mod snapshot;
 mod stored_users;
 mod subject;
+mod unanswered_requests;
 mod visibility;
 mod voice;
 
@@ -57,11 +60,11 @@ use self::history::RoomHistory;
 use self::iq_relay::RelayedRequests;
 use self::occupant_id::OccupantId;
 use self::occupants::{Occupant, Occupants};
-use self::registration::UnansweredRequests;
 use self::retained_roles::RetainedRoles;
 use self::room_state::RoomEvent;
 use self::slow_mode::SlowModeTimes;
 use self::subject::Subject;
+use self::unanswered_requests::UnansweredRequests;
 use crate::invitation_registry::InvitationRegistry;
 use crate::options::{RoomLimits, ServiceOptions};
 use crate::privileges::{Affiliation, RoomRole};
@@ -91,6 +94,8 @@ pub(crate) struct RoomCtx<'a> {
     pub(crate) occupant_key: &'a hmac::Key,
     /// Whether the sender administers the service.
     pub(crate) is_service_admin: bool,
+    /// Whether a user does.
+    pub(crate) is_admin: &'a dyn Fn(JidRef<'_>) -> bool,
     /// Invitations of each user to all rooms.
     pub(crate) invitations: &'a InvitationRegistry,
     pub(crate) undelivered: &'a UndeliveredReport,
@@ -396,6 +401,7 @@ impl Room {
     /// Handles a presence to the room or an occupant.
     pub(crate) fn presence(&mut self, ctx: &mut RoomCtx<'_>, stanza: &SharedStanza, from: &Jid, to: &Jid) {
         let StanzaKind::Presence(kind) = stanza.kind() else { return };
+        self.activity.start(ctx.now);
         let result = match kind {
             PresenceType::Available => self.available(ctx, stanza, from, to),
             PresenceType::Unavailable => {
@@ -444,6 +450,7 @@ impl Room {
         ctx: &mut RoomCtx<'_>,
         request: &RoomRequest<'_>,
     ) -> Result<RoomAnswer, StanzaError> {
+        self.activity.start(ctx.now);
         if self.is_locked() && !self.is_owner(ctx, request.from.bare()) {
             return Err(StanzaCondition::ItemNotFound.into());
         }

@@ -236,12 +236,29 @@ impl Occupants {
         self.note_change(nick);
     }
 
+    /// Only moderators receive the presence of an occupant from now on.
+    pub(crate) fn set_hidden(&mut self, nick: &str) {
+        let Some(index) = self.index_of(nick) else { return };
+        let Some(occupant) = self.at_mut(index).filter(|one| one.is_announced) else { return };
+        occupant.is_announced = false;
+        self.announced -= 1;
+        self.note_change(nick);
+    }
+
     /// An occupant whose presence only moderators have received.
     pub(crate) fn first_hidden(&self) -> Option<&Occupant> {
         if self.announced == self.len() {
             return None;
         }
         self.slots.iter().flatten().find(|one| !one.is_announced).map(|one| &**one)
+    }
+
+    /// The user administers the service from now on, or not any more.
+    pub(crate) fn toggle_service_admin(&mut self, nick: &str) {
+        let Some(index) = self.index_of(nick) else { return };
+        let Some(occupant) = self.at_mut(index) else { return };
+        occupant.is_service_admin = !occupant.is_service_admin;
+        self.note_change(nick);
     }
 
     fn note_change(&mut self, nick: &str) {

@@ -45,6 +45,7 @@ impl Room {
             w.end();
             return Ok(out);
         }
+        self.update_service_admins(ctx);
         if let Some(destroy) = request.payload.child("destroy", Ns::MucOwner) {
             self.destroy(ctx, &read_notice(destroy)?);
             return Ok(Vec::new());
@@ -155,7 +156,11 @@ impl Room {
                 }
             }
         }
-        self.check_number_of_changes(changes.len(), 2 * MAX_LISTED)?;
+        if changes.len() > 2 * MAX_LISTED {
+            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many changes at a time"));
+        }
+        let affiliations = changes.iter().map(|(user, affiliation)| (user.as_str(), *affiliation)).collect();
+        self.check_consequences(&affiliations, 0, 0)?;
         let stays = |user: &Jid| user.local().is_some() && !changes.contains_key(user);
         let owners = self.affiliations.with(Affiliation::Owner).filter(|(user, _)| stays(user)).count();
         let new_owners = changes.values().filter(|affiliation| **affiliation == Affiliation::Owner).count();
@@ -189,7 +194,7 @@ impl Room {
         let role = Affiliation::None.default_role(moderated);
         let changing = self.occupants.iter().filter(unaffiliated).filter(|one| one.role != role);
         let nicks: Vec<String> = changing.map(|one| one.nick().to_owned()).collect();
-        let only_moderators = self.check_number_of_changes(nicks.len(), usize::MAX).is_err();
+        let only_moderators = self.check_announcements(nicks.len(), 0).is_err();
         let change = OccupantChange { only_moderators, ..Default::default() };
         for nick in nicks {
             self.set_role(ctx, &nick, role, &change);

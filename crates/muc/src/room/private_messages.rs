@@ -5,8 +5,10 @@ use std::sync::Arc;
 use jid::Jid;
 use stanza::{MessageType, NewAddresses, StanzaCondition, StanzaError, StanzaKind};
 use throng_core::SharedStanza;
+use throng_core::multicast::Multicast;
 use xml::Ns;
 
+use super::delivery_errors::private_message_id;
 use super::history::write_occupant_id;
 use super::messages::{append, without_claims};
 use super::{Room, RoomCtx};
@@ -30,6 +32,7 @@ impl Room {
             let text = "private messages are not allowed in this room";
             return Err(StanzaError::new(StanzaCondition::Forbidden).text(text));
         }
+        let id = private_message_id(stanza)?;
         let stanza = without_claims(stanza, None)?;
         let mut out = Vec::with_capacity(stanza.bytes().len() + 256);
         let new = NewAddresses { from: Some(sender.jid.as_str()), to: None };
@@ -42,8 +45,9 @@ impl Room {
         })?;
         append(&mut private, Ns::OccupantId, |w| write_occupant_id(w, &sender.occupant_id))?;
         let sessions: Arc<[Jid]> = recipient.sessions.iter().map(|session| session.jid.clone()).collect();
-        ctx.multicast(Some(private), &sender.jid.clone(), sessions);
-        self.note_private_message(&stanza, from, nick);
+        // Nobody leaves because a private message is not delivered: the error comes back as a stanza.
+        ctx.effects.multicast(Multicast::new(private, sender.jid.clone(), sessions));
+        self.note_private_message(id, from, nick, ctx.now);
         Ok(())
     }
 }

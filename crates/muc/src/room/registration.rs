@@ -3,60 +3,26 @@
 //! In a room that is neither members-only nor moderated, registration is immediate. Otherwise it grants more than a nickname,
 //! and the administrators decide, in the room or not (section 9.9).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
-use jid::{Jid, JidRef};
+use jid::Jid;
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::iq::IqAnswer;
 use xml::{Ns, Writer};
 
+use super::unanswered_requests::RequestTimes;
 use super::{Occupant, Room, RoomCtx, RoomRequest};
 use crate::privileges::Affiliation;
 
 /// `FORM_TYPE` of registrations.
 pub(super) const REGISTER_FORM: &str = "http://jabber.org/protocol/muc#register";
-/// Requests of a kind that wait for an answer.
-const MAX_PENDING: usize = 64;
-/// Time after which a registration that was not answered is sent again, in milliseconds.
-const EXPIRY_MILLIS: u64 = 86_400_000;
+/// Times of registrations that administrators receive.
+const TIMES: RequestTimes = RequestTimes { expiry: 86_400_000, interval: 60_000 };
 /// Longest text of a field that administrators receive, in bytes.
 const MAX_FIELD_BYTES: usize = 1024;
 /// Administrators who receive a request although they are not in the room.
 const MAX_ABSENT_ADMINS: usize = 20;
-
-/// Users whose requests were sent to others, so that each is sent once.
-#[derive(Debug, Default)]
-pub(super) struct UnansweredRequests(VecDeque<(Jid, u64)>);
-
-impl UnansweredRequests {
-    /// Adds the request of a user; false if it is there already.
-    ///
-    /// # Errors
-    /// `resource-constraint` if too many others wait.
-    pub(super) fn add(
-        &mut self,
-        user: JidRef<'_>,
-        now: u64,
-        expiry_millis: u64,
-    ) -> Result<bool, StanzaError> {
-        self.0.retain(|(_, millis)| now < millis.saturating_add(expiry_millis));
-        if self.0.iter().any(|(one, _)| one.as_ref() == user.bare()) {
-            return Ok(false);
-        }
-        if self.0.len() >= MAX_PENDING {
-            let text = "too many requests wait for an answer";
-            return Err(StanzaError::new(StanzaCondition::ResourceConstraint).text(text));
-        }
-        self.0.push_back((user.bare().to_jid(), now));
-        Ok(true)
-    }
-
-    /// The request is answered.
-    pub(super) fn remove(&mut self, user: &Jid) {
-        self.0.retain(|(one, _)| one != user);
-    }
-}
 
 impl Room {
     /// A request of `jabber:iq:register`.
@@ -104,7 +70,7 @@ impl Room {
         if affiliation >= Affiliation::Member {
             self.affiliations.set(&user, affiliation, Some(&nick), None);
         } else if self.config.members_only || self.config.moderated {
-            if self.registrations.add(user.as_ref(), ctx.now, EXPIRY_MILLIS)? {
+            if self.registrations.add(user.as_ref(), &nick, ctx.now, &TIMES)? {
                 self.request_registration(ctx, user.as_str(), &nick, &form);
             }
         } else {

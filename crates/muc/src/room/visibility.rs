@@ -26,6 +26,11 @@ impl Room {
         self.occupants.set_role(nick, role);
         if role == RoomRole::Moderator {
             self.occupants.set_announced(nick);
+        } else if former_role == RoomRole::Moderator
+            && self.occupants.announced_count() > self.announced_limit()
+        {
+            // Otherwise everybody would be shown who was a moderator once, however many are in the room.
+            self.occupants.set_hidden(nick);
         }
         let Some(occupant) = self.occupants.get(nick) else { return };
         self.announce(ctx, occupant, change);

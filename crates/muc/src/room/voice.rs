@@ -8,13 +8,14 @@ use xml::TreeNode;
 
 use super::admin::check_domain;
 use super::registration::REGISTER_FORM;
+use super::unanswered_requests::RequestTimes;
 use super::{Room, RoomCtx};
 use crate::privileges::{Affiliation, RoomRole};
 
 /// `FORM_TYPE` of voice requests.
 const REQUEST_FORM: &str = "http://jabber.org/protocol/muc#request";
-/// Time between two requests of a user that moderators receive, in milliseconds.
-const REQUEST_INTERVAL_MILLIS: u64 = 60_000;
+/// Times of requests that moderators receive.
+const TIMES: RequestTimes = RequestTimes { expiry: 60_000, interval: 10_000 };
 
 impl Room {
     /// A form in a message to the room.
@@ -43,7 +44,7 @@ impl Room {
             Some(REQUEST_FORM) => {
                 let occupant = self.occupant(from)?;
                 let (nick, is_visitor) = (occupant.nick().to_owned(), occupant.role == RoomRole::Visitor);
-                if is_visitor && self.voice_requests.add(from.bare(), ctx.now, REQUEST_INTERVAL_MILLIS)? {
+                if is_visitor && self.voice_requests.add(from.bare(), "", ctx.now, &TIMES)? {
                     self.request_voice(ctx, &nick);
                 }
                 Ok(())
@@ -97,7 +98,7 @@ impl Room {
             return Ok(());
         }
         let nick = form.value("muc#roomnick").ok_or(StanzaCondition::BadRequest)?;
-        // The visitor may have another nickname meanwhile, and another one this.
+        // Meanwhile, the visitor may have changed the nickname, and another occupant may have taken it.
         let visitor = match form.value("muc#jid") {
             Some(jid) => {
                 let jid = Jid::parse(jid).map_err(|_| StanzaCondition::JidMalformed)?;

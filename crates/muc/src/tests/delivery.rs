@@ -118,3 +118,64 @@ fn nobody_sends_the_time_of_the_room_in_an_older_form() {
     let received = crone.recv();
     assert!(received.len() == 2 && !received.concat().contains("jabber:x:delay"), "{received:?}");
 }
+
+#[test]
+fn section_7_5_no_session_leaves_because_private_messages_are_refused() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let (hag, phone, wicca) = (play.hag(), play.engine.connect("hag66", "phone"), play.wicca());
+    enter(&hag, "thirdwitch");
+    enter(&phone, "thirdwitch");
+    enter(&wicca, "secondwitch");
+    forget(&[&crone, &hag, &phone]);
+    let private = |id: &str, bytes: usize| {
+        let body = "x".repeat(bytes);
+        format!("<message to='{ROOM}/thirdwitch' type='chat' id='{id}'><body>{body}</body></message>")
+    };
+    // Nothing of a long message is in its error.
+    let refused = |id: &str| {
+        let error = error("cancel", "service-unavailable");
+        format!("<message to='{ROOM}/secondwitch' type='error' id='{id}'>{error}</error></message>")
+    };
+    let is_gone = || crone.recv().concat().contains("<status code='333'/>");
+    assert!(wicca.request(&private("p1", 3_000)).is_empty());
+    assert_eq!((hag.recv().len(), phone.recv().len()), (1, 1));
+    hag.send(&refused("p1"));
+    phone.send(&refused("p1"));
+    assert_error(&wicca.recv(), "cancel", "service-unavailable");
+    assert!(!is_gone() && hag.recv().is_empty() && phone.recv().is_empty());
+    assert_error(&wicca.request(&private(&"p".repeat(2_000), 1)), "modify", "not-acceptable");
+    // More than the room remembers.
+    for number in 0..200 {
+        wicca.send(&private(&format!("n{number}"), 1));
+        forget(&[&hag, &phone]);
+    }
+    (0..200).for_each(|number| hag.send(&refused(&format!("n{number}"))));
+    assert_eq!(wicca.recv().len(), 128);
+    assert!(!is_gone() && hag.recv().is_empty() && phone.recv().is_empty());
+    play.engine.advance(301);
+    hag.send(&refused("g1"));
+    assert!(hag.recv().concat().contains("<status code='333'/>"), "of a message to all, or none");
+}
+
+#[test]
+fn section_7_5_nobody_leaves_because_private_messages_fill_a_queue() {
+    let limits = NodeLimits { queue_message_bytes: 100_000, ..NodeLimits::default() };
+    let play = Shakespeare::with_limits(&[("stanzas_per_second_per_sender", OptionValue::Int(0))], limits);
+    let crone = play.room("");
+    let (hag, wicca) = (play.hag(), play.wicca());
+    enter(&hag, "thirdwitch");
+    enter(&wicca, "secondwitch");
+    forget(&[&crone]);
+    let body = "x".repeat(30_000);
+    for kind in ["chat", "headline"] {
+        let private =
+            format!("<message to='{ROOM}/thirdwitch' type='{kind}' id='p1'><body>{body}</body></message>");
+        let errors = (0..20).map(|_| wicca.request(&private)).find(|received| !received.is_empty());
+        let errors = errors.unwrap_or_default().concat();
+        assert!(!errors.contains("333"), "{kind}: {errors}");
+        assert!(!crone.recv().concat().contains("<status code='333'/>"), "{kind}");
+    }
+    let pinged = request(&hag, "get", &format!("{ROOM}/thirdwitch"), "<ping xmlns='urn:xmpp:ping'/>");
+    assert!(pinged.last().unwrap().contains("type='result'"), "{pinged:?}");
+}

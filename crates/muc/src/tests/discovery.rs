@@ -22,6 +22,9 @@ fn xep_0502_activity_is_published_of_persistent_rooms_that_everybody_finds_and_e
     let persistent = field("muc#roomconfig_persistentroom", "1");
     configure(&crone, &persistent);
     forget(&[&crone]);
+    // Section 3.1: no number in place of one that is not known.
+    assert!(!info(&crone).contains(ACTIVITY));
+    play.engine.advance(3_600);
     assert!(info(&crone).contains(&format!("{ACTIVITY} type='text-single'><value>0.00</value>")));
     for (name, value) in [("publicroom", "0"), ("membersonly", "1"), ("passwordprotectedroom", "1")] {
         let secret = field("muc#roomconfig_roomsecret", "cauldronburn");
@@ -44,6 +47,19 @@ fn xep_0502_section_4_messages_with_a_body_count_and_corrections_do_not() {
     say(&crone, "<body>two!</body><replace xmlns='urn:xmpp:message-correct:0' id='m1'/>");
     forget(&[&crone]);
     assert!(info(&crone).contains("<value>2.00</value>"), "{}", info(&crone));
+}
+
+#[test]
+fn xep_0502_section_3_1_a_room_that_was_loaded_without_messages_does_not_claim_to_be_silent() {
+    let play = Shakespeare::with(&[("history_messages", OptionValue::Int(0))]);
+    let crone = play.room(&field("muc#roomconfig_persistentroom", "1"));
+    say(&crone, "<body>one</body>");
+    assert!(info(&crone).contains("<value>1.00</value>"));
+    crone.request(&format!("<presence to='{ROOM}/firstwitch' type='unavailable'/>"));
+    enter(&crone, "firstwitch");
+    assert!(!info(&crone).contains(ACTIVITY), "{}", info(&crone));
+    say(&crone, "<body>two</body>");
+    assert!(info(&crone).contains("<value>1.00</value>"));
 }
 
 #[test]

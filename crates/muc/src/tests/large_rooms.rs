@@ -102,7 +102,7 @@ fn section_17_3_administrators_of_the_node_are_shown_as_owners_and_stay_in_their
     assert_error(&admin(&crone, "set", "<item nick='thirdwitch' role='none'/>"), "cancel", "not-allowed");
     let ban = "<item affiliation='outcast' jid='hag66@example.com'/>";
     crone.recv();
-    assert!(admin(&crone, "set", ban).concat().contains("type='error'"));
+    assert_error(&admin(&crone, "set", ban), "cancel", "not-allowed");
 }
 
 #[test]
@@ -137,4 +137,61 @@ fn occupants_who_are_removed_together_do_not_see_each_other_leave() {
     configure(&crone, &field("muc#roomconfig_membersonly", "1"));
     let gone = |client: &NodeClient| client.recv().concat().matches("<status code='322'/>").count();
     assert_eq!((gone(&witches[0]), gone(&witches[1]), gone(&witches[49])), (49, 1, 1));
+}
+
+#[test]
+fn who_is_not_a_moderator_any_more_is_hidden_if_too_many_are_shown() {
+    let play = Shakespeare::with(&[("presence_occupants", OptionValue::Int(2))]);
+    let crone = play.room("");
+    let (wicca, hag, hecate) = (play.wicca(), play.hag(), play.hecate());
+    enter(&wicca, "secondwitch");
+    enter(&hecate, "hecate");
+    enter(&hag, "thirdwitch");
+    forget(&[&crone, &wicca, &hecate]);
+    admin(&crone, "set", "<item nick='thirdwitch' role='moderator'/>");
+    assert!(shows(&masked(hecate.recv()), "thirdwitch"));
+    forget(&[&crone, &wicca]);
+    admin(&crone, "set", "<item nick='thirdwitch' role='participant'/>");
+    let item = item("none", "none");
+    testkit::assert_same(&masked(hecate.recv()), &[gone(&hecate, "thirdwitch", &item, &[])]);
+    assert!(shows(&masked(hag.recv()), "thirdwitch"), "its own presence");
+    // One of the first ones, of whom there are not too many, is shown further.
+    admin(&crone, "set", "<item nick='secondwitch' role='moderator'/>");
+    admin(&crone, "set", "<item nick='secondwitch' role='participant'/>");
+    assert!(!hecate.recv().concat().contains("unavailable'"));
+    hag.request(&format!("<presence to='{ROOM}/thirdwitch' type='unavailable'/>"));
+    let received = enter(&hag, "thirdwitch");
+    assert!(shows(&received, "secondwitch") && !shows(&received, "hecate"), "{received:?}");
+}
+
+#[test]
+fn section_17_3_administrators_of_the_node_stay_whatever_the_lists_say_and_as_long_as_they_are_administrators() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    forget(&[&crone]);
+    let kick = "<item nick='thirdwitch' role='none'/>";
+    // Since the hag has entered.
+    play.engine.node.set_admins([jid::Jid::parse("hag66@example.com").unwrap()]);
+    let refused = admin(&crone, "set", kick);
+    let want = error("cancel", "not-allowed").split_off("<error".len());
+    assert!(refused.last().unwrap().contains(&want), "{refused:?}");
+    assert!(masked(hag.recv()).concat().contains("affiliation='owner' jid='hag66@example.com/pda' role='moderator'"));
+    configure(&crone, &field("muc#roomconfig_membersonly", "1"));
+    let change = |jid: &str, affiliation: &str| {
+        let answer = admin(&crone, "set", &format!("<item affiliation='{affiliation}' jid='{jid}'/>"));
+        assert!(answer.last().unwrap().contains("type='result'"), "{jid} {affiliation}: {answer:?}");
+    };
+    for affiliation in ["member", "none", "admin", "none"] {
+        change("hag66@example.com", affiliation);
+    }
+    change("example.com", "outcast");
+    let received = masked(hag.recv()).concat();
+    assert!(!received.contains("unavailable'") && !received.contains("role='participant'"), "{received}");
+    assert!(!received.contains("affiliation='none' jid='hag66@example.com/pda'"), "{received}");
+    change("example.com", "none");
+    play.engine.node.set_admins([]);
+    assert!(admin(&crone, "set", kick).last().unwrap().contains("type='result'"));
+    assert!(hag.recv().concat().contains("<status code='307'/>"));
 }

@@ -238,3 +238,31 @@ fn the_memory_of_rooms_that_one_user_has_created_is_bounded() {
         play.wicca().request(&format!("<presence to='heath@conference.example.com/w'>{MUC}</presence>"));
     assert_eq!(again.concat().matches("<body>").count(), 15);
 }
+
+#[test]
+fn users_who_are_invited_fill_half_of_the_bytes_of_the_lists() {
+    let play = Shakespeare::with(&[
+        ("stanzas_per_second_per_sender", OptionValue::Int(0)),
+        ("invitations_per_hour", OptionValue::Int(1_000_000)),
+    ]);
+    let fields = [field("muc#roomconfig_membersonly", "1"), field("muc#roomconfig_allowinvites", "1")];
+    let crone = play.room(&fields.concat());
+    play.engine.node.set_admins([jid::Jid::parse("hag66@example.com").unwrap()]);
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    play.engine.node.set_admins([]);
+    admin(&crone, "set", "<item affiliation='member' jid='hag66@example.com'/>");
+    let long = "x".repeat(1_000);
+    let refused = (0..2_000).find(|number| {
+        let invite = format!("<invite to='{long}@{number}.example.com'/>");
+        let message =
+            format!("<message to='{ROOM}'><x xmlns='http://jabber.org/protocol/muc#user'>{invite}</x></message>");
+        let answer = hag.request(&message).concat();
+        forget(&[&crone]);
+        // They do not exist, which frees the pending invitations.
+        answer.contains("resource-constraint")
+    });
+    assert!((400..600).contains(&refused.expect("a limit")), "{refused:?}");
+    let ban = format!("<item affiliation='outcast' jid='{long}@example.org'/>");
+    assert!(!admin(&crone, "set", &ban).concat().contains("<error"));
+}

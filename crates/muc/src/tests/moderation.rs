@@ -119,18 +119,45 @@ fn section_5_of_xep_0425_a_moderated_subject_is_not_sent_to_newcomers() {
 }
 
 #[test]
-fn tombstones_count_for_the_bytes_of_the_history_and_repeat_no_long_ids() {
-    let play = Shakespeare::with(&[("history_bytes", OptionValue::Int(20_000))]);
+fn tombstones_repeat_no_long_ids() {
+    let play = Shakespeare::new();
     let crone = play.room("");
-    for _ in 0..20 {
-        let id = stanza_id(&groupchat(&crone, "<body>x</body>"));
-        let long = "x".repeat(10_000);
-        crone.request(&format!(
-            "<message to='{ROOM}' type='groupchat' id='{long}'><retract id='{id}' xmlns='urn:xmpp:message-retract:1'/>\
-             </message>"
-        ));
+    let long = "x".repeat(10_000);
+    let send = |content: &str| {
+        let message = format!("<message to='{ROOM}' type='groupchat' id='{long}'>{content}</message>");
+        crone.request(&message)
+    };
+    for _ in 0..5 {
+        let id = stanza_id(&send("<body>x</body>"));
+        send(&format!("<retract id='{id}' xmlns='urn:xmpp:message-retract:1'/>"));
     }
     let received = enter(&play.hag(), "thirdwitch");
-    let history: usize = received.iter().filter(|one| one.contains("retract")).map(String::len).sum();
-    assert!(history < 30_000, "{history}");
+    let tombstones: Vec<&String> = received.iter().filter(|one| one.contains("<retracted ")).collect();
+    assert_eq!(tombstones.len(), 5);
+    assert!(tombstones.iter().all(|one| one.len() < 1_000), "{}", tombstones[0]);
+}
+
+#[test]
+fn retractions_that_retract_nothing_are_not_in_the_history() {
+    let play = Shakespeare::new();
+    let crone = play.room("");
+    let hag = play.hag();
+    enter(&hag, "oldhag");
+    let id = stanza_id(&groupchat(&crone, "<body>Have not saints lips</body>"));
+    let own = stanza_id(&groupchat(&crone, "<body>Palmers</body>"));
+    let retract = |id: &str| {
+        let body = "<body>/me retracted a previous message</body>";
+        format!("{body}<retract id='{id}' xmlns='urn:xmpp:message-retract:1'/><store xmlns='urn:xmpp:hints'/>")
+    };
+    // Of another user, and one for the second time.
+    groupchat(&hag, &retract(&id));
+    groupchat(&crone, &retract(&own));
+    groupchat(&crone, &retract(&own));
+    let received = enter(&play.wicca(), "secondwitch").concat();
+    assert!(received.contains("Have not saints lips"), "{received}");
+    assert!(!received.contains(&format!("<retract id='{id}'")), "{received}");
+    assert_eq!(received.matches(&format!("<retract id='{own}'")).count(), 1, "{received}");
+    // An older one, which the room does not have in memory any more, stays.
+    groupchat(&hag, &retract("older"));
+    assert!(enter(&play.hecate(), "hecate").concat().contains("<retract id='older'"));
 }

@@ -200,7 +200,7 @@ fn section_10_2_owners_and_administrators_who_change_lists_in_the_form_have_thei
 #[test]
 fn a_room_with_many_occupants_takes_few_changes_in_one_form() {
     let play = Shakespeare::new();
-    let crone = play.room("");
+    let crone = play.room(&field("muc#roomconfig_whois", "anyone"));
     for number in 0..200 {
         let user = format!("witch{number}");
         play.engine.create_user(&user);
@@ -213,4 +213,17 @@ fn a_room_with_many_occupants_takes_few_changes_in_one_form() {
     };
     assert!(configure(&crone, &values(1_000)).contains("<not-acceptable "));
     assert!(configure(&crone, &values(900)).contains("type='result'"));
+    configure(&crone, &(field("muc#roomconfig_whois", "moderators") + &values(0)));
+    forget(&[&crone]);
+    // Only those who see addresses learn of users who are not in the room.
+    assert!(configure(&crone, &values(1_000)).contains("type='result'"));
+    // Each moderator receives presence of all the others.
+    let moderators = |count: usize| -> String {
+        (0..count).map(|number| format!("<item nick='witch{number}' role='moderator'/>")).collect()
+    };
+    assert_error(&admin(&crone, "set", &moderators(100)), "modify", "not-acceptable");
+    let users: String = (0..100).map(|n| format!("<value>witch{n}@example.com</value>")).collect();
+    let owners = format!("<field var='muc#roomconfig_roomadmins'>{users}</field>");
+    assert!(configure(&crone, &owners).contains("<not-acceptable "));
+    assert!(admin(&crone, "set", &moderators(90)).last().unwrap().contains("type='result'"));
 }

@@ -50,6 +50,16 @@ fn section_6_3_the_list_has_pages() {
     assert!(first.contains("<count>3</count>"), "{first}");
     let second = page("<max>2</max><after>beta@conference.example.com</after>");
     assert!(!second.contains("alpha@") && second.contains("gamma@"), "{second}");
+    // The id of a page's end is accepted however long the address is.
+    let long = format!("a{}@conference.example.com", "l".repeat(1_010));
+    crone.request(&format!("<presence to='{long}/witch'>{MUC}</presence>"));
+    let form = "<query xmlns='http://jabber.org/protocol/muc#owner'><x xmlns='jabber:x:data' type='submit'/></query>";
+    request(&crone, "set", &long, form);
+    let first = page("<max>1</max>");
+    let last = first.split("<last>").nth(1).unwrap().split('<').next().unwrap();
+    assert!(last.starts_with(&long), "{first}");
+    let second = page(&format!("<max>1</max><after>{last}</after>"));
+    assert!(second.contains("alpha@"), "{second}");
 }
 
 #[test]
@@ -229,6 +239,39 @@ fn section_9_9_administrators_receive_the_registration_of_a_user_once_and_comple
         assert_same(&register("Witch"), &[result(&hag)]);
     }
     assert!(crone.recv().is_empty());
+}
+
+#[test]
+fn section_9_9_administrators_receive_another_nickname_of_a_registration() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_membersonly", "1"));
+    let hag = play.hag();
+    forget(&[&crone]);
+    let register = |client: &NodeClient, nick: &str| {
+        let form = format!(
+            "<x xmlns='jabber:x:data' type='submit'><field var='FORM_TYPE'>\
+             <value>http://jabber.org/protocol/muc#register</value></field>{}</x>",
+            field("muc#register_roomnick", nick)
+        );
+        request(client, "set", ROOM, &format!("<query xmlns='jabber:iq:register'>{form}</query>"))
+    };
+    assert_same(&register(&hag, "thirdwitch"), &[result(&hag)]);
+    assert!(crone.recv().concat().contains("<value>thirdwitch</value>"));
+    assert_error(&register(&hag, "hag"), "wait", "resource-constraint");
+    play.engine.advance(60);
+    assert_same(&register(&hag, "hag"), &[result(&hag)]);
+    assert!(crone.recv().concat().contains("<value>hag</value>"));
+    // Users who need not even be in the room do not keep others out for a day.
+    for number in 0..63 {
+        let guest = play.engine.connect_anonymous(&format!("guest{number}"), "web");
+        assert_same(&register(&guest, &format!("guest{number}")), &[result(&guest)]);
+    }
+    let wicca = play.wicca();
+    assert_error(&register(&wicca, "secondwitch"), "wait", "resource-constraint");
+    play.engine.advance(60);
+    forget(&[&crone]);
+    assert_same(&register(&wicca, "secondwitch"), &[result(&wicca)]);
+    assert!(crone.recv().concat().contains("<value>secondwitch</value>"));
 }
 
 #[test]

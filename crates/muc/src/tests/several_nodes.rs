@@ -573,3 +573,26 @@ fn rooms_of_a_node_that_stops_move_before_it_is_gone() {
     }
     assert!(!received.iter().any(|one| one.contains("type='unavailable'")), "{received:?}");
 }
+
+/// XEP-0433, section 6: what is not available is omitted.
+#[test]
+fn a_search_omits_the_number_of_occupants_of_rooms_of_other_nodes() {
+    let cluster = Cluster::new(2);
+    let crone = cluster.connect(0, "crone1");
+    for number in 0..ROOMS {
+        cluster.enter(&crone, number, "firstwitch");
+        cluster.make_persistent(&crone, number);
+    }
+    crone.recv();
+    let form = field("FORM_TYPE", "urn:xmpp:channel-search:0:search-params") + &field("all", "1");
+    let search = format!(
+        "<iq type='get' to='conference.example.com' id='s1'><search xmlns='urn:xmpp:channel-search:0:search'>\
+         <x xmlns='jabber:x:data' type='submit'>{form}</x></search></iq>"
+    );
+    let received = cluster.send(&crone, &search).concat();
+    assert_eq!(received.matches("<item ").count(), ROOMS, "{received}");
+    let here = cluster.rooms_by_node()[0];
+    assert!(here > 0 && here < ROOMS);
+    assert_eq!(received.matches("<nusers>1</nusers>").count(), here, "{received}");
+    assert_eq!(received.matches("<nusers>").count(), here, "{received}");
+}

@@ -87,3 +87,29 @@ fn sections_4_and_5_the_form_has_a_range_and_everybody_sees_the_duration() {
     let shown = "<field var='muc#roominfo_slow_mode_duration' type='text-single'><value>20</value></field>";
     assert!(info.contains(shown), "{info}");
 }
+
+#[test]
+fn messages_without_a_body_do_not_push_the_others_out_of_the_history() {
+    let play = Shakespeare::with(&[("history_messages", OptionValue::Int(15))]);
+    let crone = slow_room(&play);
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    (0..3).for_each(|number| drop(groupchat(&crone, &format!("<body>{number}</body>"))));
+    forget(&[&hag]);
+    let store = "<store xmlns='urn:xmpp:hints'/>";
+    for number in 0..30 {
+        let marker = format!("<displayed xmlns='urn:xmpp:chat-markers:0' id='{number}'/>{store}");
+        let retraction = format!("<retract xmlns='urn:xmpp:message-retract:1' id='{number}'/>");
+        for content in [marker, retraction] {
+            // Occupants have them all.
+            assert!(groupchat(&hag, &content)[0].contains(&content));
+        }
+    }
+    forget(&[&crone]);
+    let count = |received: Vec<String>, text: &str| received.iter().filter(|one| one.contains(text)).count();
+    assert_eq!(count(enter(&play.wicca(), "secondwitch"), "<body>"), 3);
+    forget(&[&hag]);
+    // The sender still has the one message of this time.
+    assert_eq!(groupchat(&hag, "<body>one</body>").len(), 1);
+    assert_eq!(count(enter(&play.hecate(), "hecate"), "<body>"), 4);
+}

@@ -11,8 +11,9 @@ use xml::{Ns, TreeNode, Writer};
 
 use crate::{StanzaCondition, StanzaError};
 
-/// Longest item id that is accepted, in bytes; servers do not issue longer ones.
-pub const MAX_ID_BYTES: usize = 1024;
+/// Longest item id that is accepted, in bytes; servers do not issue longer ones. An id may contain an address, which has up to 3071 bytes
+/// (RFC 7622, section 3.1).
+pub const MAX_ID_BYTES: usize = 4096;
 
 /// Position of a page in the list.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
