@@ -308,6 +308,7 @@ impl RoomTask {
             new_id: &new_id,
             occupant_key: self.shared.occupant_key(node),
             is_service_admin: false,
+            former_accounts: &self.shared.former_accounts,
             invitations: &self.shared.invitations,
             undelivered: &undelivered,
             delivered: None,

@@ -122,6 +122,7 @@ impl RoomTask {
             new_id: &new_id,
             occupant_key: shared.occupant_key(&node),
             is_service_admin: sender.is_some_and(|sender| node.is_admin(sender.bare())),
+            former_accounts: &shared.former_accounts,
             invitations: &shared.invitations,
             undelivered: &undelivered,
             delivered: None,
