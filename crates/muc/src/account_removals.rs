@@ -120,6 +120,17 @@ impl RoomShared {
         self.accounts_removed(ctx.node, user);
     }
 
+    /// Accounts that get these addresses are other users.
+    async fn count_removals(&self, node: &Node, removed: &AccountsRemoved) {
+        let AccountsRemoved::Users(users) = removed else { return self.former_accounts.expire() };
+        for user in users.iter() {
+            if let Err(error) = self.former_accounts.read_one(node, user).await {
+                tracing::error!(%user, %error, "the removals of an account were not read");
+                self.former_accounts.expire();
+            }
+        }
+    }
+
     /// Tells all rooms in memory.
     fn accounts_removed(self: &Arc<Self>, node: &Arc<Node>, user: Option<Jid>) {
         if !self.removals.add(user) {
@@ -128,6 +139,7 @@ impl RoomShared {
         let (rooms, sender) = (self.clone(), node.clone());
         let spread = async move {
             while let Some(removed) = rooms.removals.next() {
+                rooms.count_removals(&sender, &removed).await;
                 let Some(tasks) = rooms.tasks() else { continue };
                 for room in rooms.directory.rooms() {
                     let input = RoomInput::AccountsRemoved(removed.clone());

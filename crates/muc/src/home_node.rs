@@ -310,6 +310,7 @@ impl RoomTask {
             occupant_key: self.shared.occupant_key(node),
             is_service_admin: false,
             is_admin: &is_admin,
+            former_accounts: &self.shared.former_accounts,
             invitations: &self.shared.invitations,
             undelivered: &undelivered,
             delivered: None,

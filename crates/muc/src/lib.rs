@@ -11,6 +11,7 @@ mod account_removals;
 mod affiliation_commands;
 mod channel_search;
 mod commands;
+mod former_accounts;
 mod home_node;
 mod invitation_registry;
 mod options;

@@ -15,6 +15,7 @@ use throng_core::session::flags;
 
 use crate::account_removals::AccountRemovals;
 use crate::channel_search::ChannelIndex;
+use crate::former_accounts::FormerAccounts;
 use crate::invitation_registry::InvitationRegistry;
 use crate::options::{CreationAccess, ServiceOptions};
 use crate::remote_rooms::RemoteRooms;
@@ -35,6 +36,7 @@ pub(crate) struct RoomShared {
     pub(crate) invitations: InvitationRegistry,
     pub(crate) channels: ChannelIndex,
     pub(crate) removals: AccountRemovals,
+    pub(crate) former_accounts: FormerAccounts,
     pub(crate) remote_rooms: RemoteRooms,
     occupant_key: OnceLock<hmac::Key>,
     pub(crate) tasks: OnceLock<Weak<RoomTasks>>,
@@ -51,6 +53,7 @@ impl RoomShared {
             invitations: InvitationRegistry::default(),
             channels: ChannelIndex::default(),
             removals: AccountRemovals::default(),
+            former_accounts: FormerAccounts::default(),
             remote_rooms: RemoteRooms::default(),
             occupant_key: OnceLock::new(),
             tasks: OnceLock::new(),

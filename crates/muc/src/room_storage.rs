@@ -70,6 +70,8 @@ impl RoomTask {
 
     /// Reads the room, without affiliations of accounts that are removed meanwhile.
     pub(crate) async fn load_current(&mut self, node: &Node, input: &RoomInput) -> Result<(), StoreError> {
+        let shared = self.shared.clone();
+        shared.former_accounts.read(node).await?;
         let mut removals = self.shared.removals.number();
         self.load(node, input).await?;
         if let Some(room) = &self.room {

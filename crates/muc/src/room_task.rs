@@ -124,6 +124,7 @@ impl RoomTask {
             occupant_key: shared.occupant_key(&node),
             is_service_admin: sender.is_some_and(|sender| node.is_admin(sender.bare())),
             is_admin: &is_admin,
+            former_accounts: &shared.former_accounts,
             invitations: &shared.invitations,
             undelivered: &undelivered,
             delivered: None,

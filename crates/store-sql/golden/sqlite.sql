@@ -50,6 +50,11 @@ CREATE TABLE address (
     jid TEXT NOT NULL UNIQUE
 ) STRICT;
 
+CREATE TABLE former_account (
+    entity INTEGER PRIMARY KEY,
+    times  INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE inbox (
     owner    INTEGER PRIMARY KEY,
     last_seq INTEGER NOT NULL,

@@ -98,7 +98,8 @@ pub use pubsub::{
     PubSubNodeOfService, PubSubNodeRecord, SpecialSubscription, StoredPubSubNode,
 };
 pub use rooms::{
-    ListedRoom, RoomAffiliation, RoomHistoryEntry, RoomRecord, RoomUpdate, Rooms, StoredRoom, WriteFence,
+    FormerAccount, ListedRoom, RoomAffiliation, RoomHistoryEntry, RoomRecord, RoomUpdate, Rooms, StoredRoom,
+    WriteFence,
 };
 pub use roster::{
     BulkItem, BulkRoster, Roster, RosterEntry, RosterItem, RosterSize, RosterSnapshot, RosterUpdate,

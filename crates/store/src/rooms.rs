@@ -118,6 +118,15 @@ pub struct StoredRoom {
     pub history: Vec<RoomHistoryEntry>,
 }
 
+/// An address whose account was removed; another account may have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormerAccount {
+    /// The address.
+    pub user: Jid,
+    /// How many accounts were removed.
+    pub times: u32,
+}
+
 /// A room of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedRoom {
@@ -154,6 +163,12 @@ storage_need! {
 
         /// Number of public rooms of a service, at most [`MAX_COUNT`].
         fn count(&self, service: &str) -> StoreFuture<'_, u64>;
+
+        /// Addresses of removed accounts in an order that does not change, after one of them.
+        fn former_accounts(&self, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<FormerAccount>>;
+
+        /// How many accounts with this address were removed.
+        fn removals(&self, user: JidRef<'_>) -> StoreFuture<'_, u32>;
 
         /// Number of rooms that a user has created, at most `most`.
         fn count_created(&self, creator: JidRef<'_>, most: u32) -> StoreFuture<'_, u64>;

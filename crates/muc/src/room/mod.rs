@@ -65,6 +65,7 @@ use self::room_state::RoomEvent;
 use self::slow_mode::SlowModeTimes;
 use self::subject::Subject;
 use self::unanswered_requests::UnansweredRequests;
+use crate::former_accounts::FormerAccounts;
 use crate::invitation_registry::InvitationRegistry;
 use crate::options::{RoomLimits, ServiceOptions};
 use crate::privileges::{Affiliation, RoomRole};
@@ -96,6 +97,8 @@ pub(crate) struct RoomCtx<'a> {
     pub(crate) is_service_admin: bool,
     /// Whether a user does.
     pub(crate) is_admin: &'a dyn Fn(JidRef<'_>) -> bool,
+    /// Users who are not the ones that had their addresses before.
+    pub(crate) former_accounts: &'a FormerAccounts,
     /// Invitations of each user to all rooms.
     pub(crate) invitations: &'a InvitationRegistry,
     pub(crate) undelivered: &'a UndeliveredReport,
@@ -518,7 +521,11 @@ impl Room {
 
     /// The id of a user in this room, from which the real JID cannot be computed (XEP-0421, section 3.1).
     fn occupant_id(&self, ctx: &RoomCtx<'_>, user: JidRef<'_>) -> OccupantId {
-        let text = [self.jid.as_str(), "\0", user.bare().as_str()].concat();
+        let mut text = [self.jid.as_str(), "\0", user.bare().as_str()].concat();
+        match ctx.former_accounts.removals(user) {
+            0 => {}
+            former => text.push_str(&format!("\0{former}")),
+        }
         OccupantId::new(ctx.occupant_key, text.as_bytes())
     }
 

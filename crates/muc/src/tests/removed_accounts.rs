@@ -128,3 +128,32 @@ fn a_node_that_may_have_missed_removals_reads_the_affiliations_again() {
     assert_error(&admin(&wicca, "set", &member("member", "hecate", "")), "auth", "forbidden");
     assert!(admin(&crone, "get", "<item affiliation='member'/>").concat().contains("hag66"));
 }
+
+#[test]
+fn xep_0421_whoever_registers_the_name_of_a_removed_account_has_another_occupant_id() {
+    let play = Shakespeare::new();
+    let crone = play.room(&field("muc#roomconfig_persistentroom", "1"));
+    let id = |room: &str| {
+        let client = play.hag();
+        let to = format!("{room}@conference.example.com/thirdwitch");
+        let entered = client.request(&format!("<presence to='{to}'>{MUC}</presence>")).concat();
+        let own = entered.split("<presence ").find(|one| one.contains("<status code='110'/>")).unwrap();
+        let id = own.split_once("<occupant-id ").unwrap().1.split_once(" id='").unwrap().1;
+        client.send(&format!("<presence to='{to}' type='unavailable'/>"));
+        client.close();
+        play.engine.run_tasks();
+        id.split('\'').next().unwrap().to_owned()
+    };
+    let (first, other) = (id("coven"), id("heath"));
+    assert_eq!(id("coven"), first);
+    remove(&play, "hag66");
+    play.engine.create_user("hag66");
+    let second = id("coven");
+    assert_ne!(second, first);
+    assert_eq!(id("coven"), second, "it is stable");
+    assert_ne!(id("heath"), other);
+    remove(&play, "hag66");
+    play.engine.create_user("hag66");
+    assert!(![first, second].contains(&id("coven")));
+    drop(crone);
+}

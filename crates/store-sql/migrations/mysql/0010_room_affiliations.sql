@@ -10,3 +10,9 @@ CREATE TABLE IF NOT EXISTS room_affiliation (
     INDEX room_affiliation_list (room, affiliation, entity),
     INDEX room_affiliation_entity (entity, room)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- How many accounts with an address were removed: another account of the same name has another occupant id (XEP-0421).
+CREATE TABLE IF NOT EXISTS former_account (
+    entity BIGINT NOT NULL PRIMARY KEY,
+    times  BIGINT NOT NULL
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;

@@ -10,3 +10,9 @@ CREATE TABLE room_affiliation (
 );
 CREATE INDEX room_affiliation_list ON room_affiliation (room, affiliation, entity);
 CREATE INDEX room_affiliation_entity ON room_affiliation (entity, room);
+
+-- How many accounts with an address were removed: another account of the same name has another occupant id (XEP-0421).
+CREATE TABLE former_account (
+    entity BIGINT PRIMARY KEY,
+    times  BIGINT NOT NULL
+);

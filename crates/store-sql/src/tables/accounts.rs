@@ -211,6 +211,7 @@ async fn remove(conn: &mut DbConnection, name: &str) -> Result<Option<RemovedAcc
     for sql in &context.sql.accounts.remove {
         conn.execute(sql, &[number]).await?;
     }
+    rooms::count_removal(conn, id.get().into()).await?;
     let args = [Arg::number(row.number(2)?), Arg::Text(user_of(name)), number];
     conn.execute(&context.sql.accounts.remove_name, &args).await?;
     Ok(Some(RemovedAccount { id, contacts }))

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use jid::{Jid, JidRef};
 use store::rooms::{
-    AffiliationPage, AffiliationPosition, KEEP_ALL, LOADED_AFFILIATIONS, ListedRoom, MAX_COUNT,
-    NO_AFFILIATION, RoomAffiliation, RoomHistoryEntry, RoomRecord, RoomUpdate, StoredRoom, WriteFence,
+    AffiliationPage, AffiliationPosition, FormerAccount, KEEP_ALL, LOADED_AFFILIATIONS, ListedRoom,
+    MAX_COUNT, NO_AFFILIATION, RoomAffiliation, RoomHistoryEntry, RoomRecord, RoomUpdate, StoredRoom,
+    WriteFence,
 };
 use store::{Rooms, StoreError, StoreErrorKind, StoreFuture};
 
@@ -29,6 +30,10 @@ pub(crate) struct RoomStatements {
     affiliations_with: [String; 2],
     put_affiliations: RowsStatement,
     remove_affiliations: RowStatement,
+    put_former: String,
+    count_removal: String,
+    former: String,
+    removals: String,
     list: String,
     list_all: String,
     count: String,
@@ -85,6 +90,15 @@ impl TableStatements for RoomStatements {
                 d,
                 "DELETE FROM room_affiliation WHERE room = ? AND entity = ?",
             ),
+            put_former: d.insert_new("former_account", &["entity", "times"], 1),
+            count_removal: d.sql("UPDATE former_account SET times = times + 1 WHERE entity = ?"),
+            former: d.sql(
+                "SELECT a.jid, f.times FROM former_account f JOIN address a ON a.id = f.entity \
+                 WHERE f.entity > ? ORDER BY f.entity LIMIT ?",
+            ),
+            removals: d.sql(
+                "SELECT f.times FROM address a JOIN former_account f ON f.entity = a.id WHERE a.jid = ?",
+            ),
             list: d.sql(
                 "SELECT r.room, a.jid, r.title FROM address s JOIN room r ON r.service = s.id \
                  JOIN address a ON a.id = r.room WHERE s.jid = ? AND r.public = 1 AND r.room > ? \
@@ -115,6 +129,9 @@ impl TableStatements for RoomStatements {
             &self.newest_beyond,
             &self.trim,
             self.remove_affiliations.text(),
+            &self.count_removal,
+            &self.former,
+            &self.removals,
             &self.list,
             &self.list_all,
             &self.count,
@@ -354,6 +371,38 @@ async fn remove(conn: &mut DbConnection, name: &str) -> Result<bool, StoreError>
     Ok(true)
 }
 
+/// An account was removed, inside its transaction.
+pub(super) async fn count_removal(conn: &mut DbConnection, account: u64) -> Result<(), StoreError> {
+    let context = conn.context.clone();
+    let account = Arg::number(account);
+    conn.execute(&context.sql.rooms.put_former, &[account, Arg::number(0)]).await?;
+    conn.execute(&context.sql.rooms.count_removal, &[account]).await.map(drop)
+}
+
+fn times(number: u64) -> Result<u32, StoreError> {
+    u32::try_from(number).map_err(|_| corrupt("an account was removed too many times"))
+}
+
+async fn former_accounts(
+    conn: &mut DbConnection,
+    after: Option<&Jid>,
+    limit: u32,
+) -> Result<Vec<FormerAccount>, StoreError> {
+    let context = conn.context.clone();
+    let after = match after {
+        None => 0,
+        Some(user) => match address_dictionary::find(conn, &[user.as_str()]).await?.into_values().next() {
+            Some(id) => id.get().into(),
+            None => return Ok(Vec::new()),
+        },
+    };
+    let args = [Arg::number(after), Arg::number(limit.into())];
+    let rows = conn.fetch_all(&context.sql.rooms.former, &args).await?;
+    let former =
+        |row: &SqlRow| Ok(FormerAccount { user: address(row.text(0)?)?, times: times(row.number(1)?)? });
+    rows.iter().map(former).collect()
+}
+
 async fn list(
     conn: &mut DbConnection,
     service: &str,
@@ -470,6 +519,23 @@ impl Rooms for SqlStores {
                 let args = [Arg::Text(service), Arg::number(MAX_COUNT)];
                 let row = conn.fetch_optional(&context.sql.rooms.count, &args).await?;
                 row.map_or(Ok(0), |row| row.number(0))
+            })
+        })
+    }
+
+    fn former_accounts(&self, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<FormerAccount>> {
+        let after = after.map(|user| user.bare().to_jid());
+        self.read((after, limit), |conn, (after, limit)| {
+            Box::pin(async move { former_accounts(conn, after.as_ref(), *limit).await })
+        })
+    }
+
+    fn removals(&self, user: JidRef<'_>) -> StoreFuture<'_, u32> {
+        self.read(bare(user), |conn, user| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                let row = conn.fetch_optional(&context.sql.rooms.removals, &[Arg::Text(user)]).await?;
+                row.map_or(Ok(0), |row| times(row.number(0)?))
             })
         })
     }

@@ -23,6 +23,7 @@ cases! {
     affiliations_are_listed_in_pages,
     a_removed_account_has_no_affiliations_and_has_created_nothing,
     a_hundred_thousand_affiliations_are_read_in_pages,
+    removals_of_accounts_are_counted_by_address,
 }
 
 fn record(title: &str, is_public: bool, state: &[u8]) -> RoomRecord {
@@ -325,4 +326,26 @@ async fn a_hundred_thousand_affiliations_are_read_in_pages(f: Fixture) {
     }
     assert_eq!(seen.len(), 100_000);
     f.stores.rooms.remove(jid(room).as_ref(), None).await.unwrap();
+}
+
+async fn removals_of_accounts_are_counted_by_address(f: Fixture) {
+    let users = ["ann", "bob", "carol"].map(|user| jid(&format!("{user}@example.org")));
+    for (times, user) in users.iter().enumerate() {
+        f.stores.accounts.create(user, b"x").await.unwrap();
+        for _ in 0..times {
+            f.stores.accounts.remove(user.as_ref()).await.unwrap().unwrap();
+            f.stores.accounts.create(user, b"x").await.unwrap();
+        }
+        assert_eq!(f.stores.rooms.removals(user.as_ref()).await.unwrap() as usize, times);
+    }
+    assert_eq!(f.stores.rooms.removals(jid("nobody@example.org").as_ref()).await.unwrap(), 0);
+    let (mut former, mut after) = (Vec::new(), None);
+    loop {
+        let page = f.stores.rooms.former_accounts(after, 1).await.unwrap();
+        let Some(last) = page.last() else { break };
+        after = Some(last.user.clone());
+        former.extend(page.into_iter().map(|one| (one.user, one.times)));
+    }
+    assert_eq!(former, [(users[1].clone(), 1), (users[2].clone(), 2)]);
+    assert!(f.stores.rooms.former_accounts(Some(jid("nobody@example.org")), 9).await.unwrap().is_empty());
 }

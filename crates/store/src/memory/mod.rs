@@ -56,6 +56,8 @@ struct MemoryState {
     accounts: BTreeMap<AddressId, AccountEntry>,
     server_kv: HashMap<Box<str>, Vec<u8>>,
     rooms: rooms::RoomEntries,
+    /// How many accounts with an address were removed.
+    former_accounts: BTreeMap<AddressId, u32>,
     subscriptions: subscription_sets::SubscriptionEntries,
     pubsub: pubsub::PubSubEntries,
 }

@@ -7,8 +7,8 @@ use jid::{Jid, JidRef};
 
 use super::{MemoryState, MemoryStore, ready};
 use crate::rooms::{
-    AffiliationPage, AffiliationPosition, LOADED_AFFILIATIONS, ListedRoom, MAX_COUNT, NO_AFFILIATION,
-    RoomAffiliation, RoomHistoryEntry, RoomRecord, RoomUpdate, StoredRoom, WriteFence,
+    AffiliationPage, AffiliationPosition, FormerAccount, LOADED_AFFILIATIONS, ListedRoom, MAX_COUNT,
+    NO_AFFILIATION, RoomAffiliation, RoomHistoryEntry, RoomRecord, RoomUpdate, StoredRoom, WriteFence,
 };
 use crate::{AddressId, Rooms, StoreError, StoreErrorKind, StoreFuture};
 
@@ -38,6 +38,7 @@ fn check_fence(state: &MemoryState, fence: Option<&WriteFence>) -> Result<(), St
 impl MemoryState {
     /// An account is removed.
     pub(super) fn forget_in_rooms(&mut self, account: AddressId, jid: JidRef<'_>) {
+        *self.former_accounts.entry(account).or_default() += 1;
         for entry in self.rooms.values_mut() {
             if entry.affiliations.get(&account).is_some_and(|one| one.affiliation > NO_AFFILIATION) {
                 entry.affiliations.remove(&account);
@@ -202,6 +203,28 @@ impl Rooms for MemoryStore {
         let state = self.state.lock();
         let of_service = |entry: &&RoomEntry| entry.record.is_public && entry.jid.domain() == service;
         ready(Ok((state.rooms.values().filter(of_service).count() as u64).min(MAX_COUNT)))
+    }
+
+    fn former_accounts(&self, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<FormerAccount>> {
+        let state = self.state.lock();
+        let from = match after {
+            None => Bound::Unbounded,
+            Some(user) => match state.find_id(user.as_ref()) {
+                Some(id) => Bound::Excluded(id),
+                None => return ready(Ok(Vec::new())),
+            },
+        };
+        let later = state.former_accounts.range((from, Bound::Unbounded));
+        let former = |(id, times): (&AddressId, &u32)| {
+            Some(FormerAccount { user: state.address(*id)?.clone(), times: *times })
+        };
+        ready(Ok(later.filter_map(former).take(limit as usize).collect()))
+    }
+
+    fn removals(&self, user: JidRef<'_>) -> StoreFuture<'_, u32> {
+        let state = self.state.lock();
+        let times = state.find_id(user).and_then(|id| state.former_accounts.get(&id).copied());
+        ready(Ok(times.unwrap_or_default()))
     }
 
     fn count_created(&self, creator: JidRef<'_>, most: u32) -> StoreFuture<'_, u64> {
