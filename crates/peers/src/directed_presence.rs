@@ -6,8 +6,9 @@
 //!
 //! A node that is killed cannot send `unavailable` to these entities. So the node that receives such presence for an entity here
 //! remembers it with the node of the session, and sends `unavailable` when that node is lost. If the account has sessions on other
-//! nodes, to one of which the session may have moved, it sends a probe afterwards, and the entity receives presence again. A session
-//! that had moved to the lost node without the knowledge of this one is gone if its account has no session any more.
+//! nodes, to one of which the session may have moved, it asks these afterwards, and the entity receives presence again. The entity has not
+//! asked, so nobody refuses: `unsubscribed` would end its request for a subscription. A session that had moved to the lost node without the
+//! knowledge of this one is gone if its account has no session any more.
 //!
 //! Not implemented: `unavailable` for such a session if its account has other sessions.
 //!
@@ -92,14 +93,14 @@ impl DirectedPresenceFromPeers {
         self.0.lock().senders.keys().filter(|from| select(from)).cloned().collect()
     }
 
-    /// Removes and returns the senders on a node, with their recipients, and these others.
-    fn take_of(&self, node: NodeId, others: &HashSet<Jid>) -> Vec<(Jid, Jid)> {
+    /// Removes and returns the senders on a node, with their recipients, and these others. Those of one sender follow each other.
+    fn take_of(&self, node: Option<NodeId>, others: &HashSet<Jid>) -> Vec<(Jid, Jid)> {
         let mut taken = Vec::new();
         let mut guard = self.0.lock();
         let noted = &mut *guard;
         noted.senders.retain(|from, recipients| {
             let all = others.contains(from);
-            let gone = recipients.extract_if(.., |_, at| all || *at == node);
+            let gone = recipients.extract_if(.., |_, at| all || Some(*at) == node);
             taken.extend(gone.map(|(to, _)| (from.clone(), to)));
             !recipients.is_empty()
         });
@@ -212,11 +213,21 @@ impl ClusteredNode<'_> {
     /// The node has left: takes the directed presence of sessions there, and of those that may have moved there. Their account has no
     /// session any more.
     pub(super) fn take_directed_presence(&self, node: NodeId, claims: &[Claim]) -> Vec<(Jid, Jid)> {
+        self.state.directed_presence.take_of(Some(node), &self.senders_without_session(claims))
+    }
+
+    /// A node with these claims has left in order: what ended there has sent `unavailable`. What has moved from there may be at any node with
+    /// sessions of its account.
+    pub(super) fn forget_directed_presence(&self, claims: &[Claim]) {
+        self.state.directed_presence.take_of(None, &self.senders_without_session(claims));
+    }
+
+    /// The senders of these claims whose account has no session any more.
+    fn senders_without_session(&self, claims: &[Claim]) -> HashSet<Jid> {
         let addresses: HashSet<u64> = claims.iter().map(|claim| claim.address).collect();
         let of_claims = |from: &Jid| addresses.contains(&self.routing_table.hash(from.as_ref()));
-        let mut gone = self.state.directed_presence.senders(of_claims);
-        gone.retain(|from| !self.has_session(from));
-        self.state.directed_presence.take_of(node, &gone.into_iter().collect())
+        let senders = self.state.directed_presence.senders(of_claims);
+        senders.into_iter().filter(|from| !self.has_session(from)).collect()
     }
 
     /// Whether the account of an address has a session on any node.
@@ -226,7 +237,8 @@ impl ClusteredNode<'_> {
             || !self.cluster.locate(hash, None).claims().is_empty()
     }
 
-    /// Sends `unavailable` for sessions that are gone with their node, and a probe for one that may have moved to another.
+    /// Sends `unavailable` for sessions that are gone with their node, and asks for those that may have moved to another. The entries of
+    /// one session follow each other.
     pub(super) fn withdraw_directed_presence(&self, entries: Vec<(Jid, Jid)>) {
         if entries.is_empty() {
             return;
@@ -234,21 +246,27 @@ impl ClusteredNode<'_> {
         let node = self.owned();
         let task = async move {
             let node = node.view();
-            for (from, to) in entries {
+            for of_session in entries.chunk_by(|(one, _), (other, _)| one == other) {
+                let Some((from, _)) = of_session.first() else { continue };
                 let account = node.routing_table.find(from.as_ref());
                 if account.is_some_and(|a| from.resource().is_some_and(|name| a.session(name).is_some())) {
                     // It has moved here.
                     continue;
                 }
-                let gone = empty_presence(from.as_ref(), to.as_ref(), PresenceType::Unavailable, None);
-                let mut effects = Effects::default();
-                effects.route(gone, from.clone(), to.clone());
-                if node.has_session(&from) {
+                let location = node.cluster.locate(node.routing_table.hash(from.as_ref()), None);
+                let others: Vec<NodeId> = location.other_nodes(node.cluster.node()).collect();
+                let recipient = Recipient::Address(from.as_ref().bare().to_jid());
+                for (_, to) in of_session {
+                    let gone = empty_presence(from.as_ref(), to.as_ref(), PresenceType::Unavailable, None);
+                    let mut effects = Effects::default();
+                    effects.route(gone, from.clone(), to.clone());
+                    node.perform(effects);
                     let probe = empty_presence(to.as_ref(), from.as_ref(), PresenceType::Probe, None);
-                    effects.route(probe, to, from);
+                    if let Some(probe) = probe.filter(|_| !others.is_empty()) {
+                        node.pass_probe_on(&recipient, &probe, true, &others);
+                    }
+                    yield_now().await;
                 }
-                node.perform(effects);
-                yield_now().await;
             }
         };
         self.spawner.spawn("presence of a lost node", Box::pin(task));
@@ -283,7 +301,8 @@ impl ClusteredNode<'_> {
         self.pass_probe_on(&account_recipient(account), stanza, answered, &nodes)
     }
 
-    /// Sends a probe to the first of these nodes that takes it; false if none does.
+    /// Sends a probe to the first of these nodes that takes it; false if none does. Without it, one that was answered is not refused, so
+    /// such probes take no more room in the queue than presence.
     fn pass_probe_on(
         &self,
         recipient: &Recipient,
@@ -298,7 +317,11 @@ impl ClusteredNode<'_> {
             let recipients = vec![recipient.clone()];
             let octets = encode(answered, further, stanza);
             let envelope = Envelope::new(DIRECTED_PROBE, EnvelopeClass::Control, own, recipients, octets);
-            if self.cluster.deliver(*node, envelope).is_ok() {
+            let sent = match answered {
+                true => self.hand_over_presence(*node, envelope).is_ok(),
+                false => self.cluster.deliver(*node, envelope).is_ok(),
+            };
+            if sent {
                 return true;
             }
         }
@@ -352,7 +375,7 @@ mod tests {
         for node in [a, a, b] {
             noted.note(node, romeo.as_ref(), &juliet, 9);
         }
-        let take_of = |node| noted.take_of(node, &HashSet::new());
+        let take_of = |node| noted.take_of(Some(node), &HashSet::new());
         assert!(take_of(a).is_empty(), "it has moved");
         assert_eq!(take_of(b), [(romeo.clone(), juliet.clone())]);
         assert_eq!(noted.0.lock().octets, 0);
@@ -362,8 +385,9 @@ mod tests {
         }
         assert!(take_of(a).is_empty() && noted.0.lock().octets == 0);
         noted.note(a, romeo.as_ref(), &juliet, 9);
-        assert!(noted.take_of(b, &HashSet::from([juliet.clone()])).is_empty());
-        assert_eq!(noted.take_of(b, &HashSet::from([romeo.clone()])).len(), 1, "it may have moved");
+        assert!(noted.take_of(Some(b), &HashSet::from([juliet.clone()])).is_empty());
+        assert!(noted.take_of(None, &HashSet::new()).is_empty());
+        assert_eq!(noted.take_of(Some(b), &HashSet::from([romeo.clone()])).len(), 1, "it may have moved");
         assert!(noted.0.lock().senders.is_empty() && noted.0.lock().octets == 0);
         for number in 0..40_000 {
             let from = Jid::parse(&format!("romeo@x/{number:0>1000}")).unwrap();

@@ -53,6 +53,11 @@ impl DuePushes {
         discarded
     }
 
+    /// The account of the oldest push.
+    pub(super) fn first_account(&self) -> Option<&Jid> {
+        self.waiting.front().map(|first| &first.account)
+    }
+
     /// Whether one may be sent.
     pub(super) fn can_begin(&self) -> bool {
         !self.sending && !self.is_empty()

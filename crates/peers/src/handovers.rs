@@ -42,7 +42,7 @@ use super::home::PeerState;
 use crate::ClusteredNode;
 
 /// Octets of presence that one node has not settled: half of the queue, so that presence never takes the room of messages.
-/// Further presence becomes due (`due_presence.rs`).
+/// Further presence becomes due (`due_presence`).
 const MAX_PRESENCE_OCTETS: usize = 2 << 20;
 /// The same of forwarded requests and responses, which are clients' and as long as these choose.
 pub(super) const MAX_FORWARDED_OCTETS: usize = 2 << 20;

@@ -4,7 +4,7 @@
 //! The report has the subject, and each node reads again what it holds in memory. A login that read the
 //! account before sees the changed epoch ([`throng_core::Node::epoch`]), as if the write had been made on its own node.
 //!
-//! What does not fit into the queue of a node becomes due (`due_presence.rs`). When a node is lost, the others read the
+//! What does not fit into the queue of a node becomes due (`due_presence`). When a node is lost, the others read the
 //! accounts that they have again, since it may have written and not reported.
 //!
 //! Passwords need no report: no node holds them for a session, and the store ends a login that proved a former one

@@ -146,9 +146,10 @@ impl ClusteredNode<'_> {
     /// A node with these claims has left.
     pub(super) fn on_peer_left(&self, node: NodeId, is_orderly: bool, claims: &[Claim]) {
         self.state.forget_node(node);
-        let directed = self.take_directed_presence(node, claims);
-        if !is_orderly {
-            self.withdraw_directed_presence(directed);
+        if is_orderly {
+            self.forget_directed_presence(claims);
+        } else {
+            self.withdraw_directed_presence(self.take_directed_presence(node, claims));
         }
         self.state.forwarded.forget_node(node, is_orderly, self.seconds());
         let shared = self.forget_sessions_of(node, claims);

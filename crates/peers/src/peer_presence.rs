@@ -12,7 +12,7 @@
 //! ```
 //!
 //! All are retained until the other node has handled them. What its queue refuses becomes due
-//! (`due_presence.rs`).
+//! (`due_presence`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

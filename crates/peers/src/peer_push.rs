@@ -17,6 +17,9 @@
 //!
 //! Two nodes that change the same entry of a roster push it in either order. The later state is that of the higher version (RFC
 //! 6121, section 2.6.3), so the other push is dropped where it comes second.
+//!
+//! The version of a push says that the client has all earlier changes. The store counts changes that are shown, so a push with a version that
+//! skips a number may follow one that was lost: then it gets a version that no roster has (see [`flags::MAY_LACK_ROSTER_PUSH`]).
 
 use std::sync::Arc;
 
@@ -38,25 +41,32 @@ use crate::envelope_kinds::PUSH;
 /// Roster entries of an account whose last version is remembered.
 const MAX_PUSHED: usize = 64;
 
-/// The last pushes of an account's roster entries: hash of the contact and version, in the order of the pushes.
+/// The last pushes of an account's roster entries.
 #[derive(Default)]
-struct PushedEntries(Vec<(u64, u64)>);
+struct PushedEntries {
+    /// Hash of the contact and version, in the order of the pushes.
+    entries: Vec<(u64, u64)>,
+    /// The highest version of a push.
+    latest: u64,
+}
 
 impl Extension for PushedEntries {}
 
 impl PushedEntries {
     /// Records a push. False if a later state of the entry was pushed before.
     fn note(&mut self, contact: u64, version: u64) -> bool {
-        let known = self.0.iter().position(|(pushed, _)| *pushed == contact);
-        if known.is_some_and(|at| self.0[at].1 > version) {
+        self.latest = self.latest.max(version);
+        let entries = &mut self.entries;
+        let known = entries.iter().position(|(pushed, _)| *pushed == contact);
+        if known.is_some_and(|at| entries[at].1 > version) {
             return false;
         }
         match known {
-            Some(at) => drop(self.0.remove(at)),
-            None if self.0.len() == MAX_PUSHED => drop(self.0.remove(0)),
+            Some(at) => drop(entries.remove(at)),
+            None if entries.len() == MAX_PUSHED => drop(entries.remove(0)),
             None => {}
         }
-        self.0.push((contact, version));
+        entries.push((contact, version));
         true
     }
 }
@@ -173,22 +183,30 @@ impl ClusteredNode<'_> {
     }
 
     /// Records a roster push to the sessions here. False if it must be dropped, because a later state of its entry was pushed to
-    /// them. True for any other stanza. Of an account without sessions on other nodes all pushes are in order.
-    pub(super) fn record_push(&self, account: &Account, stanza: &SharedStanza) -> bool {
+    /// them. True for any other stanza. If no other node pushes to an account, all pushes are in order. `from_peer`: whether one does.
+    pub(super) fn record_push(&self, account: &Account, stanza: &SharedStanza, from_peer: bool) -> bool {
         let Some((contact, version)) = roster_push(stanza, |contact| self.routing_table.hash(contact)) else {
             return true;
         };
-        account.with(|state| {
+        let (is_latest, skips) = account.with(|state| {
+            let viewed = state.roster_version;
+            // The view is read later, so of two pushes from another node the first counts.
+            let skips = |pushed: u64| version > viewed.max(pushed).saturating_add(1);
             if let Some(pushed) = state.extension::<PushedEntries>() {
-                return pushed.note(contact, version);
+                let skips = skips(pushed.latest);
+                return (pushed.note(contact, version), skips);
             }
-            if !state.peers().is_empty() {
+            if from_peer || !state.peers().is_empty() {
                 let mut pushed = PushedEntries::default();
                 pushed.note(contact, version);
                 state.insert_extension(pushed);
             }
-            true
-        })
+            (true, skips(0))
+        });
+        if skips {
+            self.mark_roster_outdated(account);
+        }
+        is_latest
     }
 
     /// Roster pushes of another node to the sessions of an account here may be lost (see [`flags::MAY_LACK_ROSTER_PUSH`]).
@@ -210,7 +228,7 @@ impl ClusteredNode<'_> {
     ) -> bool {
         let Some((selection, except, stanza)) = decode(octets) else { return false };
         tracing::trace!(account = %account.jid, node = %from, "a push arrived");
-        if !self.record_push(account, &stanza) {
+        if !self.record_push(account, &stanza, true) {
             return true;
         }
         for session in account.sessions() {
@@ -232,7 +250,7 @@ mod tests {
         assert!(pushed.note(1, 5) && pushed.note(2, 4), "another entry");
         assert!(!pushed.note(1, 4) && pushed.note(1, 5) && pushed.note(1, 6) && !pushed.note(1, 5));
         assert!((0..1000).all(|contact| pushed.note(10 + contact, 7)));
-        assert_eq!(pushed.0.len(), MAX_PUSHED, "bounded");
+        assert_eq!((pushed.entries.len(), pushed.latest), (MAX_PUSHED, 7), "bounded");
         assert!(!pushed.note(1009, 6), "the latest are remembered");
     }
 

@@ -26,7 +26,7 @@
 //! # Pitfalls
 //!
 //! Reports are sent under the account's lock, so the last one is current. One that does not fit into the queue of a node is sent
-//! again when there is room (`due_presence.rs`).
+//! again when there is room (`due_presence`).
 //!
 //! A client that reconnects to another node before the claim of its session there is known loses its new session if the clock of
 //! that node is behind.

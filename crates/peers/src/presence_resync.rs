@@ -1,7 +1,7 @@
 //! Resynchronisation of another node: presence after it was cut off, and presence, session reports and changes of accounts
 //! after its queue was full.
 //!
-//! What is due (`due_presence.rs`) is sent one by one until the queue to that node is full. Sending continues when that node has
+//! What is due (`due_presence`) is sent one by one until the queue to that node is full. Sending continues when that node has
 //! handled some of it, and once a second.
 //!
 //! A node that was cut off has also missed what changed accounts meanwhile, and so has one that served clients before it reached the
@@ -31,7 +31,7 @@ use throng_core::session::Session;
 use super::due_presence::{DueAccount, DueItem, PutBack};
 use super::peer_presence::unavailable;
 use crate::ClusteredNode;
-use crate::envelope_kinds::{NOTICES_MISSED, PUSHES_MISSED, RESYNC};
+use crate::envelope_kinds::{NOTICES_MISSED, RESYNC};
 
 /// Seconds after which the accounts are read again if one could not be read.
 const RETRY_SECONDS: u32 = 5;
@@ -144,6 +144,12 @@ impl ClusteredNode<'_> {
         self.note_discarded(node, fits);
     }
 
+    /// `node` did not receive what is for accounts whose sessions have moved there.
+    pub(super) fn forwarding_is_due(&self, node: NodeId, envelope: Envelope) {
+        let fits = self.state.due_presence.add_forwarded(node, envelope);
+        self.note_discarded(node, fits);
+    }
+
     /// `node` did not receive a notice.
     pub(super) fn notices_are_due(&self, node: NodeId) {
         let fits = self.state.due_presence.add_notices(node);
@@ -152,13 +158,13 @@ impl ClusteredNode<'_> {
 
     /// Sends a push to `node`, behind those that wait for room.
     pub(super) fn push_in_order(&self, node: NodeId, account: &Account, push: Envelope) {
-        let discarded = self.state.due_presence.add_push(node, account.jid.clone(), push);
-        if !discarded.is_empty() {
-            let discarded = discarded.len();
+        let (discarded, fits) = self.state.due_presence.add_push(node, account.jid.clone(), push);
+        self.note_discarded(node, fits);
+        if discarded > 0 {
             tracing::warn!(%node, discarded, "discarded the oldest roster and blocklist pushes for a node that is too slow");
+            // It is notified before later pushes, so that it answers the next roster requests of their clients in full.
+            self.send_due_presence(node);
         }
-        // Reported to the node, so that it answers the next roster requests of their clients in full.
-        discarded.into_iter().for_each(|account| self.change_is_due(node, account, PUSHES_MISSED));
         loop {
             match self.send_push(node) {
                 Ok(true) | Err(RefusalReason::TooLarge | RefusalReason::Undefined) => {}
@@ -167,7 +173,8 @@ impl ClusteredNode<'_> {
         }
     }
 
-    /// Sends the first push that waits. False if there is none, or if another thread is sending, which sends this one, too.
+    /// Sends the first push that waits. False if there is none, if another thread is sending, which sends this one, too, or if the node must
+    /// be notified of lost ones before: then the task that does that sends it.
     fn send_push(&self, to: NodeId) -> Result<bool, RefusalReason> {
         let Some((number, push)) = self.state.due_presence.begin_push(to) else { return Ok(false) };
         let sent = self.cluster.deliver(to, push).map(|_| true).map_err(|refused| refused.reason);
@@ -246,6 +253,7 @@ impl ClusteredNode<'_> {
                 Some(session) if session.is_available() => self.probe_on(&session, to),
                 _ => Ok(()),
             },
+            DueItem::Forwarded(envelope) => self.hand_over_presence(to, envelope.clone()),
         }
     }
 

@@ -178,7 +178,7 @@ impl PeerRouting for PeerRouter {
     }
 
     fn record_push(&self, node: &Arc<Node>, account: &Account, stanza: &SharedStanza) -> bool {
-        self.on(node).record_push(account, stanza)
+        self.on(node).record_push(account, stanza, false)
     }
 
     fn broadcast_to_peers(

@@ -123,6 +123,14 @@ impl TestNodes {
         self.nodes[index] = None;
     }
 
+    /// A node leaves in order, with its sessions and its tasks.
+    pub fn leave(&mut self, index: usize) {
+        let node = self.node(index);
+        node.block_on(node.node.cluster.leave());
+        let index = index % self.nodes.len();
+        self.nodes[index] = None;
+    }
+
     /// A crashed node starts again.
     pub fn restart(&mut self, index: usize) {
         self.start(index % self.nodes.len());

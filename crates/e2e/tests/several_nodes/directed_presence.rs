@@ -201,6 +201,46 @@ fn directed_presence_of_a_killed_node_is_withdrawn_although_the_account_has_othe
     }
 }
 
+/// Juliet has requested a subscription and does not have it, so the presence that she receives is directed. She has not asked whether
+/// his session has moved: `unsubscribed` would end her request.
+#[test]
+fn a_pending_subscription_survives_the_node_of_directed_presence() {
+    let mut nodes = TestNodes::new(3, &observed_features());
+    for user in ["juliet", "romeo"] {
+        nodes.node(0).create_user(user);
+    }
+    let home = online(&nodes, 0, "romeo", "home");
+    let (juliet, romeo) = (online(&nodes, 1, "juliet", "j"), online(&nodes, 2, "romeo", "r"));
+    juliet.send("<presence type='subscribe' to='romeo@example.com'/>");
+    nodes.settle();
+    juliet.recv();
+    romeo.send("<presence to='juliet@example.com/j'/>");
+    nodes.settle();
+    assert_eq!(presence(&juliet), seen("romeo@example.com/r", true));
+    nodes.crash(2);
+    nodes.settle();
+    assert_eq!(presence(&juliet), seen("romeo@example.com/r", false));
+    home.send("<presence type='subscribed' to='juliet@example.com'/>");
+    nodes.settle();
+    let roster = nodes.node(0).stored_roster_item("juliet", "romeo").expect("an entry");
+    assert!(roster.subscription.contains(store::Subscription::TO), "{:?}", roster.subscription);
+}
+
+/// As when a node is drained: its sessions move, and it leaves.
+#[test]
+fn directed_presence_of_a_session_that_has_moved_from_a_node_that_left_is_withdrawn() {
+    let (mut nodes, juliet, tybalt) = directed_to_tybalt();
+    let moved = move_to(&nodes, 0, &juliet);
+    tybalt.recv();
+    nodes.leave(2);
+    nodes.settle();
+    assert_eq!(from_juliet(&tybalt), []);
+    nodes.crash(0);
+    drop(moved);
+    nodes.settle();
+    assert_eq!(from_juliet(&tybalt), seen("juliet@example.com/j", false));
+}
+
 /// The home does not know yet that a session there has ended.
 #[test]
 fn a_probe_passes_a_node_whose_session_has_ended() {

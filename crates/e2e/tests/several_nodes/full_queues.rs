@@ -1,5 +1,6 @@
 //! Queues to another node that are full, because it is lost and the others have not noticed yet.
 
+use cluster::conformance::InboxEvent;
 use cluster::{Claim, Cluster};
 use testkit::NodeClient;
 
@@ -76,4 +77,37 @@ fn an_error_goes_to_the_node_of_its_recipient_if_the_queue_to_an_older_claim_is_
     test.nodes.settle();
     let errors = messages(&romeo);
     assert!(errors.len() == 1 && errors[0].contains("<service-unavailable"), "{errors:?}");
+}
+
+/// Octets of what has arrived at the peer and contains a probe.
+fn probe_octets(test: &Peer) -> usize {
+    let octets = |event| match event {
+        InboxEvent::Envelope(_, envelope) => {
+            let is_probe = envelope.bytes.windows(12).any(|part| part == b"type='probe'");
+            is_probe.then(|| envelope.encoded_len())
+        }
+        _ => None,
+    };
+    test.inbox.events().into_iter().filter_map(octets).sum()
+}
+
+/// Somebody prepares it with sessions on two nodes, and waits until one is lost.
+#[test]
+fn probes_after_the_loss_of_a_node_take_no_room_of_messages() {
+    let mut test = Peer::new();
+    claim_as_home(&test, "romeo");
+    let juliet = test.online(0, "juliet", "balcony");
+    for session in 0..6 {
+        let romeo = test.online(1, "romeo", &format!("{session:0>1000}"));
+        for entity in 0..200 {
+            romeo.send(&format!("<presence to='{JULIET}/{entity:0>1000}'/>"));
+        }
+        test.nodes.settle();
+    }
+    test.settle_reports();
+    test.nodes.crash(1);
+    test.nodes.settle();
+    let octets = probe_octets(&test);
+    assert!((1 << 20..=2 << 20).contains(&octets), "{octets}");
+    assert!(juliet.recv().is_empty(), "nothing was for her resource");
 }

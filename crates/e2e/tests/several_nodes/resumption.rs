@@ -5,6 +5,7 @@
 use std::task::{Context, Waker};
 
 use jid::Jid;
+use store::Subscription;
 use testkit::{NodeClient, PendingResumption, TestNodes};
 use throng_core::SharedStanza;
 use throng_core::limits::OutboxLimits;
@@ -479,6 +480,37 @@ fn a_stream_moves_back_and_forth() {
         wait(&nodes);
     }
     assert!(romeo.handled() == romeo.sent() && phone.handled() == phone.sent() && stored(&nodes) == 0);
+}
+
+/// Envelopes of a login that requests presence of contacts whose sessions have moved a moment ago.
+fn envelopes_of_login(moved: usize) -> u64 {
+    let nodes = TestNodes::new(3, &observed_features());
+    let contacts: Vec<String> = (0..moved).map(|number| format!("contact{number}")).collect();
+    nodes.node(0).create_user("paris");
+    for contact in &contacts {
+        nodes.node(0).create_user(contact);
+        nodes.node(0).add_contact("paris", contact, Subscription::TO | Subscription::IN_ROSTER);
+        nodes.node(0).add_contact(contact, "paris", Subscription::FROM | Subscription::IN_ROSTER);
+    }
+    let sessions: Vec<NodeClient> = contacts.iter().map(|name| online(&nodes, 0, name, "r")).collect();
+    for session in sessions {
+        session.leave(true);
+        drop(resume(&nodes, 1, &session));
+    }
+    let paris = nodes.node(2).connect("paris", "p");
+    nodes.settle();
+    nodes.take_envelopes();
+    paris.send("<presence/>");
+    nodes.settle();
+    let seen = paris.recv().concat();
+    assert!(contacts.iter().all(|name| seen.contains(&format!("from='{name}@"))), "{seen}");
+    nodes.take_envelopes()
+}
+
+/// Many sessions move when a node is drained.
+#[test]
+fn a_probe_is_forwarded_in_one_envelope_for_all_sessions_that_have_moved_to_a_node() {
+    assert_eq!(envelopes_of_login(5), envelopes_of_login(1));
 }
 
 #[test]

@@ -161,6 +161,55 @@ fn a_client_that_has_missed_a_push_of_a_node_that_was_cut_off_receives_the_whole
     assert!(!request_with(&nodes, 1, &current).contains("<item"), "{current}");
 }
 
+/// The version of its own push is that of the roster.
+#[test]
+fn a_client_receives_the_whole_roster_although_its_own_node_has_pushed_a_later_change() {
+    for is_killed in [false, true] {
+        let mut nodes = TestNodes::new(3, &observed_features());
+        nodes.node(0).create_user("juliet");
+        let (phone, laptop) = (interested(&nodes, 0, "phone"), interested(&nodes, 1, "laptop"));
+        [0, 2].iter().for_each(|node| nodes.cut(*node, 1));
+        rename(&phone, "missed");
+        if is_killed {
+            nodes.crash(0);
+            nodes.heal(2, 1);
+        } else {
+            nodes.settle();
+        }
+        laptop.send(
+            "<iq type='set' id='s'><query xmlns='jabber:iq:roster'><item jid='paris@example.com'/></query></iq>",
+        );
+        nodes.settle();
+        if !is_killed {
+            [0, 2].iter().for_each(|node| nodes.heal(*node, 1));
+            nodes.settle();
+        }
+        let received = laptop.recv();
+        assert!(!received.iter().any(|text| text.contains("name='missed'")), "{received:?}");
+        let version = last_version(&received);
+        for node in [1, 2] {
+            let received = request_with(&nodes, node, &version);
+            assert!(received.contains("name='missed'"), "{is_killed}, {version}: {received}");
+        }
+        // As the client that requests it again in the same session.
+        laptop.send(&format!("<iq type='get' id='r'><query xmlns='jabber:iq:roster' ver='{version}'/></iq>"));
+        nodes.settle();
+        assert!(laptop.recv().iter().any(|text| text.contains("name='missed'")), "{is_killed}");
+    }
+}
+
+/// Nothing is lost, so its version stays that of the roster.
+#[test]
+fn a_client_that_receives_several_pushes_of_another_node_at_once_has_the_last_version() {
+    let nodes = TestNodes::new(2, &observed_features());
+    nodes.node(0).create_user("juliet");
+    let (phone, laptop) = (interested(&nodes, 0, "phone"), interested(&nodes, 1, "laptop"));
+    ["one", "two", "three"].iter().for_each(|name| rename(&phone, name));
+    nodes.settle();
+    let version = last_version(&laptop.recv());
+    assert!(!request_with(&nodes, 1, &version).contains("<item"), "{version}");
+}
+
 #[test]
 fn a_client_that_has_missed_a_push_without_room_receives_the_whole_roster() {
     let nodes = TestNodes::new(2, &observed_features());

@@ -41,10 +41,12 @@ fn apply_roster_change(
     effects: &mut Effects,
 ) {
     let mut in_order = true;
+    let is_shown = is_visible_change(done.before.as_ref(), done.after.as_ref());
+    mark_if_outdated(node, owner, done.version, is_shown);
     if done.before != done.after {
         in_order = node.roster_changed(owner, contact.as_ref(), done);
     }
-    if !always && !is_visible_change(done.before.as_ref(), done.after.as_ref()) {
+    if !always && !is_shown {
         return;
     }
     let Some(account) = node.routing_table.find(owner) else { return };
@@ -53,6 +55,20 @@ fn apply_roster_change(
         effects.0.extend(frame.map(|frame| Effect::PushToInterested(account, frame)));
     } else {
         repush_item(node, account, contact.clone());
+    }
+}
+
+/// The version of a roster after a change here, which counts if it is shown. If the view has not had the one before, another node has changed
+/// the roster, and its push may have been lost, because nodes are cut off from each other or that node was killed. The version of the next
+/// push must not say that clients have that change (section 2.6). Concurrent changes may look like that, too; then a client receives its
+/// roster once more.
+fn mark_if_outdated(node: &Arc<Node>, owner: JidRef<'_>, version: u64, is_shown: bool) {
+    let Some(account) = node.peers().and_then(|_| node.routing_table.find(owner)) else { return };
+    if account.with(|state| version <= state.roster_version.saturating_add(u64::from(is_shown))) {
+        return;
+    }
+    for session in account.sessions().iter().filter(|session| session.flags.has(flags::INTERESTED)) {
+        session.flags.set(flags::MAY_LACK_ROSTER_PUSH);
     }
 }
 

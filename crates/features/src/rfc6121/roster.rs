@@ -142,7 +142,9 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
     if session.flags.has(flags::EPHEMERAL) {
         return IqFlow::Reply(Ok(result(&RosterSnapshot { version: 0, items: Vec::new() })));
     }
-    if let Some(roster) = account.with(|state| state.take_prefetched()) {
+    // Another login may have read it before the change that this client has missed.
+    let prefetched = account.with(|state| state.take_prefetched()).filter(|_| !missed);
+    if let Some(roster) = prefetched {
         return IqFlow::Reply(Ok(roster_answer(&roster, known.as_deref())));
     }
     let (node, session) = (request.node.clone(), session.clone());

@@ -38,12 +38,14 @@ mod offers;
 mod outgoing;
 mod phases;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use base::lock::LeafMutex;
-use cluster::{AddressReference, Envelope, EnvelopeClass, EnvelopeKind, NodeId, RefusalReason, Ticket};
+use cluster::{
+    AddressReference, Envelope, EnvelopeClass, EnvelopeKind, NodeId, Recipient, RefusalReason, Ticket,
+};
 use smallvec::SmallVec;
 use store::AddressId;
 use throng_core::account::Account;
@@ -277,7 +279,7 @@ impl ClusteredNode<'_> {
         &self,
         to: NodeId,
         kind: EnvelopeKind,
-        recipients: Vec<cluster::Recipient>,
+        recipients: Vec<Recipient>,
         octets: Vec<u8>,
     ) -> Result<Ticket, RefusalReason> {
         let class = EnvelopeClass::Control;
@@ -319,20 +321,32 @@ impl ClusteredNode<'_> {
         self.forward_to_moved(FORWARDED_PRESENCE, envelope, octets);
     }
 
+    /// Forwards to each node what concerns sessions that have moved there, in one envelope. `octets`: of the first account. What has
+    /// several recipients is the same for all.
     fn forward_to_moved(
         &self,
         kind: EnvelopeKind,
         envelope: &Envelope,
-        octets: impl Fn(AddressReference) -> Option<Vec<u8>>,
+        octets: impl FnOnce(AddressReference) -> Option<Vec<u8>>,
     ) {
         if self.state.transfers.0.lock().forwarded.0.is_empty() {
             return;
         }
+        let (mut first, mut moved) = (None, BTreeMap::<NodeId, Vec<Recipient>>::new());
         for recipient in &envelope.recipients {
-            let cluster::Recipient::Account(account) = recipient else { continue };
+            let Recipient::Account(account) = recipient else { continue };
             for to in self.state.transfers.forwarded_to(*account) {
-                let Some(octets) = octets(*account) else { continue };
-                let _ = self.send_about_session(to, kind, vec![recipient.clone()], octets);
+                first.get_or_insert(*account);
+                moved.entry(to).or_default().push(recipient.clone());
+            }
+        }
+        let Some(octets) = first.and_then(octets) else { return };
+        let octets: Arc<[u8]> = octets.into();
+        for (to, recipients) in moved {
+            let (class, own) = (EnvelopeClass::Control, self.cluster.node());
+            let envelope = Envelope::new(kind, class, own, recipients, octets.clone());
+            if self.hand_over_presence(to, envelope.clone()) == Err(RefusalReason::QueueFull) {
+                self.forwarding_is_due(to, envelope);
             }
         }
     }

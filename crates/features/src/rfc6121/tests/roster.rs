@@ -404,3 +404,22 @@ fn changes_reported_out_of_order_leave_no_stale_view() {
         "read again from the store"
     );
 }
+
+/// Another login has read the roster before the change.
+#[test]
+fn a_client_that_has_missed_a_push_does_not_receive_what_another_login_has_read() {
+    let engine = two_unrelated_users();
+    let juliet = online(&engine, JULIET, "balcony");
+    let _other = engine.connect(JULIET, "chamber");
+    assert!(juliet.session.account.with(|state| state.prefetched().is_some()));
+    // Another node changes it, and this one does not learn that.
+    let (contact, owner) = (jid::Jid::parse(ROMEO).unwrap(), juliet.session.account.id);
+    let mut item = store::RosterItem::new(contact.clone());
+    item.subscription = Subscription::IN_ROSTER;
+    let change = Box::new(move |_| store::RosterUpdate::Put(item));
+    engine.block_on(engine.node.stores.roster.update(owner, &contact, change)).unwrap();
+    juliet.session.flags.set(throng_core::session::flags::MAY_LACK_ROSTER_PUSH);
+    let get = "<iq type='get' id='1'><query xmlns='jabber:iq:roster'/></iq>";
+    let answer = juliet.request(get).concat();
+    assert!(answer.contains(ROMEO), "{answer}");
+}

@@ -1,12 +1,15 @@
 //! What other nodes must be sent as soon as there is room: presence, probes, session reports, pushes and changes of accounts that
-//! did not fit into their queues, and that they have missed notices.
+//! did not fit into their queues, what they must have of moved sessions, and that they have missed notices.
 //!
 //! The state of an account is due, not a sequence of stanzas, so an account is due at most once for each node. What is due
 //! for a node is bounded in number and octets. Beyond these bounds it is discarded: the node is notified that it has missed
 //! something, and both nodes exchange everything again (`presence_resync.rs`). Until that node is notified, nothing else
 //! has to be remembered for it. Pushes have a bound of their own (`due_pushes.rs`).
 
-use std::collections::{BTreeMap, BTreeSet};
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -17,7 +20,8 @@ use store::AddressId;
 use throng_core::account::Account;
 use throng_core::session::Session;
 
-use super::due_pushes::DuePushes;
+use crate::due_pushes::DuePushes;
+use crate::envelope_kinds::PUSHES_MISSED;
 
 /// Maximum number of items that are due for one node.
 const MAX_ITEMS: usize = 65_536;
@@ -41,6 +45,8 @@ pub(super) enum DueItem {
     Account(DueAccount),
     /// The session requests presence from that node.
     Prober(Weak<Session>),
+    /// Presence or a probe for accounts whose sessions have moved there.
+    Forwarded(Envelope),
 }
 
 /// An account whose presence is due.
@@ -64,6 +70,10 @@ fn octets_of_address(address: &Jid) -> usize {
     ITEM_OCTETS + address.as_str().len()
 }
 
+fn octets_of_forwarded(envelope: &Envelope) -> usize {
+    ITEM_OCTETS + envelope.encoded_len()
+}
+
 const OCTETS_OF_PROBER: usize = ITEM_OCTETS + size_of::<Session>();
 
 #[derive(Default)]
@@ -74,6 +84,7 @@ struct DueItems {
     accounts: BTreeMap<AddressId, DueAccount>,
     /// By address in memory.
     probers: BTreeMap<usize, Weak<Session>>,
+    forwarded: VecDeque<Envelope>,
     /// Octets that all of them occupy.
     octets: usize,
 }
@@ -81,7 +92,7 @@ struct DueItems {
 impl DueItems {
     fn len(&self) -> usize {
         let few = self.changes.len() + usize::from(self.notices);
-        few + self.reports.len() + self.accounts.len() + self.probers.len()
+        few + self.reports.len() + self.accounts.len() + self.probers.len() + self.forwarded.len()
     }
 
     fn has_room_for(&self, octets: usize) -> bool {
@@ -100,6 +111,7 @@ impl DueItems {
             DueItem::Prober(session) => {
                 (self.probers.contains_key(&session.as_ptr().addr()), OCTETS_OF_PROBER)
             }
+            DueItem::Forwarded(envelope) => (false, octets_of_forwarded(envelope)),
         };
         if !known {
             if !self.has_room_for(octets) {
@@ -123,6 +135,7 @@ impl DueItems {
                 self.accounts.entry(due.account.id).or_insert(due).withdraws |= withdraws;
             }
             DueItem::Prober(session) => _ = self.probers.insert(session.as_ptr().addr(), session),
+            DueItem::Forwarded(envelope) => self.forwarded.push_back(envelope),
         }
         Ok(())
     }
@@ -151,9 +164,18 @@ impl DueItems {
             self.octets -= due.octets;
             return Some(DueItem::Account(due));
         }
-        let (_, session) = self.probers.pop_first()?;
-        self.octets -= OCTETS_OF_PROBER;
-        Some(DueItem::Prober(session))
+        if let Some((_, session)) = self.probers.pop_first() {
+            self.octets -= OCTETS_OF_PROBER;
+            return Some(DueItem::Prober(session));
+        }
+        let envelope = self.forwarded.pop_front()?;
+        self.octets -= octets_of_forwarded(&envelope);
+        Some(DueItem::Forwarded(envelope))
+    }
+
+    /// Whether the node must be notified that pushes to an account were lost.
+    fn has_missed_pushes(&self, account: &Jid) -> bool {
+        self.changes.get(account).is_some_and(|kinds| kinds.contains(&PUSHES_MISSED))
     }
 }
 
@@ -163,18 +185,32 @@ struct DueForNode {
     pushes: DuePushes,
     /// The node must be notified that it has missed something. Then there are no items.
     resync: bool,
+    /// It is being notified that it has missed something, maybe pushes: later pushes must not overtake that.
+    notifies: bool,
     running: bool,
     /// The queue may have room again since the last attempt.
     again: bool,
 }
 
 impl DueForNode {
+    /// Called when the item before was sent.
     fn next(&mut self) -> Option<DueItem> {
-        if std::mem::take(&mut self.resync) {
-            return Some(DueItem::Resync);
-        }
-        let push = self.pushes.can_begin().then_some(DueItem::Push);
-        self.items.next_change().or(push).or_else(|| self.items.next())
+        let next = if std::mem::take(&mut self.resync) {
+            Some(DueItem::Resync)
+        } else {
+            let push = self.pushes.can_begin().then_some(DueItem::Push);
+            self.items.next_change().or(push).or_else(|| self.items.next())
+        };
+        self.notifies = matches!(next, Some(DueItem::Resync | DueItem::Change(_, PUSHES_MISSED)));
+        next
+    }
+
+    /// See [`DuePushes::begin`]. The node must first be notified of pushes to the same account that were lost.
+    fn begin_push(&mut self) -> Option<(u64, Envelope)> {
+        let is_held = self.notifies
+            || self.resync
+            || self.pushes.first_account().is_some_and(|account| self.items.has_missed_pushes(account));
+        if is_held { None } else { self.pushes.begin() }
     }
 
     /// Whether nothing is due, and no task runs.
@@ -270,17 +306,31 @@ impl DuePresence {
         self.add(node, DueItem::Change(account, kind))
     }
 
-    /// Adds a push. Returns the accounts of older ones that were discarded.
-    pub(super) fn add_push(&self, node: NodeId, account: Jid, push: Envelope) -> Vec<Jid> {
+    pub(super) fn add_forwarded(&self, node: NodeId, envelope: Envelope) -> bool {
+        self.add(node, DueItem::Forwarded(envelope))
+    }
+
+    /// Adds a push. It is due to notify the node of older ones that were discarded for it. Returns their number, and false if that
+    /// does not fit (as [`DuePresence::add_change`]).
+    pub(super) fn add_push(&self, node: NodeId, account: Jid, push: Envelope) -> (usize, bool) {
         let mut state = self.0.lock();
         let number = state.next_push;
         state.next_push += 1;
-        state.nodes.entry(node).or_default().pushes.add(number, account, push)
+        let due = state.nodes.entry(node).or_default();
+        let knew = due.resync;
+        let missed = due.pushes.add(number, account, push);
+        let count = missed.len();
+        let changes = missed.into_iter().map(|account| DueItem::Change(account, PUSHES_MISSED));
+        let discarded: Vec<_> = changes.filter_map(|change| due.add(change)).collect();
+        let waker = state.take_waker();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+        (count, discarded.is_empty() || knew)
     }
 
     /// See [`DuePushes::begin`].
     pub(super) fn begin_push(&self, node: NodeId) -> Option<(u64, Envelope)> {
-        self.0.lock().nodes.get_mut(&node)?.pushes.begin()
+        self.0.lock().nodes.get_mut(&node)?.begin_push()
     }
 
     /// See [`DuePushes::end`].
@@ -338,6 +388,7 @@ impl DuePresence {
         let knew = due.resync || matches!(item, DueItem::Resync);
         // What did not fit is due again with everything else.
         let discarded = due.add(item);
+        due.notifies = false;
         due.running = std::mem::take(&mut due.again);
         let running = due.running;
         let waker = state.take_waker();
@@ -363,169 +414,5 @@ impl DuePresence {
         }
         state.waiting = Some(cx.waker().clone());
         Poll::Pending
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use cluster::InvalidationSubject;
-    use throng_core::domains::CurrentHost;
-    use throng_core::host::Host;
-    use throng_core::router::routing_table::RoutingTable;
-
-    /// Accounts by number.
-    fn accounts() -> impl Fn(u32) -> Arc<Account> {
-        let host = Arc::new(Host::new(Jid::parse("example.com").unwrap(), Arc::default()));
-        let table = RoutingTable::new(cluster::AddressHasher::new([1; 16]));
-        let jid = Jid::parse("juliet@example.com").unwrap();
-        move |number| {
-            let host = CurrentHost::new(host.clone());
-            Arc::new(Account::new(AddressId::new(number).unwrap(), jid.clone(), host, &table))
-        }
-    }
-
-    fn node(name: &str) -> NodeId {
-        NodeId::new(name).unwrap()
-    }
-
-    /// Octets that are due for a node, after a comparison with its items.
-    fn octets(due: &DuePresence, node: NodeId) -> usize {
-        let state = due.0.lock();
-        let items = &state.nodes[&node].items;
-        let addresses = items.changes.keys().chain(&items.reports).map(octets_of_address);
-        let accounts = items.accounts.values().map(|due| due.octets);
-        let sum = addresses.chain(accounts).sum::<usize>() + items.probers.len() * OCTETS_OF_PROBER;
-        assert_eq!(items.octets, sum);
-        sum
-    }
-
-    #[test]
-    fn an_account_is_due_once_for_each_node_and_waits_for_room() {
-        let due = DuePresence::default();
-        let [a, b] = ["a", "b"].map(node);
-        let (one, two) = (accounts()(1), accounts()(2));
-        assert!(!due.begin(a), "nothing is due");
-        for withdraws in [false, true, false] {
-            assert!(due.add_account(a, &one, withdraws));
-        }
-        assert!(due.add_account(a, &two, false) && due.add_account(b, &two, false));
-        assert!(due.begin(a) && !due.begin(a), "one task for each node");
-        let first = due.next(a).unwrap();
-        assert!(matches!(&first, DueItem::Account(DueAccount { withdraws: true, .. })));
-        assert!(!due.put_back(a, first).tries_again, "the queue is full");
-        assert!(due.begin(a), "it has room again");
-        let first = due.next(a).unwrap();
-        assert!(!due.begin(a));
-        assert!(due.put_back(a, first).tries_again, "it had room again before the task ended");
-        let rest: Vec<DueItem> = std::iter::from_fn(|| due.next(a)).collect();
-        assert_eq!(rest.len(), 2);
-        assert!(!due.begin(a) && due.begin(b));
-        due.forget_node(b);
-        assert!(due.0.lock().nodes.is_empty());
-    }
-
-    #[test]
-    fn changes_of_accounts_are_due_once_each_and_before_anything_else() {
-        let due = DuePresence::default();
-        let (a, one) = (node("a"), accounts()(1));
-        let [deleted, blocklist] =
-            [InvalidationSubject::Deleted, InvalidationSubject::Blocklist].map(EnvelopeKind::Invalidation);
-        assert!(due.add_account(a, &one, false));
-        for _ in 0..2 {
-            assert!(due.add_report(a, one.jid.clone()));
-            assert!(due.add_notices(a));
-            assert!(due.add_change(a, one.jid.clone(), deleted));
-            assert!(due.add_change(a, one.jid.clone(), blocklist));
-        }
-        assert_eq!(due.nodes(), [a]);
-        assert!(due.begin(a) && octets(&due, a) > 0);
-        let mut kinds = Vec::new();
-        for _ in 0..2 {
-            let Some(DueItem::Change(_, kind)) = due.next(a) else { panic!("a change") };
-            kinds.push(kind);
-        }
-        assert!(kinds.contains(&deleted) && kinds.contains(&blocklist));
-        assert!(matches!(due.next(a), Some(DueItem::Notices)));
-        let report = due.next(a).unwrap();
-        assert!(matches!(report, DueItem::Report(_)));
-        assert_eq!(due.put_back(a, report), PutBack { tries_again: false, fits: true });
-        assert!(due.begin(a) && matches!(due.next(a), Some(DueItem::Report(_))));
-        assert!(matches!(due.next(a), Some(DueItem::Account(_))));
-        assert_eq!(octets(&due, a), 0);
-        assert!(due.next(a).is_none() && due.nodes().is_empty());
-    }
-
-    fn address(number: u32, length: usize) -> Jid {
-        Jid::parse(&format!("{number:0>length$}@example.com")).unwrap()
-    }
-
-    /// Adds items until one does not fit. Returns the number of those that did.
-    fn fill(mut add: impl FnMut(u32) -> bool) -> usize {
-        (1..).take_while(|number| add(*number)).count()
-    }
-
-    #[test]
-    fn what_is_due_for_a_node_is_bounded_in_number_and_octets() {
-        let changed = EnvelopeKind::Invalidation(InvalidationSubject::Roster);
-        let [a, b] = ["a", "b"].map(node);
-        for (length, most) in [(10, MAX_ITEMS), (1000, MAX_OCTETS / (ITEM_OCTETS + 1012))] {
-            let due = DuePresence::default();
-            assert!(due.add_prober(b, Weak::new()));
-            assert_eq!(fill(|number| due.add_report(a, address(number, length))), most);
-            assert_eq!(octets(&due, a), 0);
-            assert!(matches!(due.next(a), Some(DueItem::Resync)));
-            assert_eq!(fill(|number| due.add_change(a, address(number, length), changed)), most);
-            assert_eq!(octets(&due, a), 0);
-            assert_eq!(octets(&due, b), OCTETS_OF_PROBER, "the other node keeps its own");
-        }
-    }
-
-    #[test]
-    fn accounts_that_are_due_are_bounded_by_what_they_occupy() {
-        let due = DuePresence::default();
-        let a = node("a");
-        let accounts = accounts();
-        let least = ITEM_OCTETS + size_of::<Account>() + "juliet@example.com".len();
-        let fits = fill(|number| due.add_account(a, &accounts(number), true));
-        assert_eq!(fits, (MAX_OCTETS / least).min(MAX_ITEMS));
-    }
-
-    #[test]
-    fn what_does_not_fit_is_discarded_until_the_other_node_is_notified() {
-        let due = DuePresence::default();
-        let a = node("a");
-        fill(|number| due.add_report(a, address(number, 1000)));
-        assert!(due.begin(a));
-        assert!(due.add_report(a, address(1, 10)), "reported once");
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(due.poll_room(&mut cx).is_ready(), "the exchange with other nodes goes on");
-        let resync = due.next(a).unwrap();
-        assert!(matches!(resync, DueItem::Resync));
-        assert!(due.add_report(a, address(2, 10)), "it is remembered while the node is being notified");
-        assert_eq!(octets(&due, a), ITEM_OCTETS + 22);
-        let returned = due.put_back(a, resync);
-        assert_eq!(returned, PutBack { tries_again: false, fits: true }, "the queue is full");
-        assert_eq!(octets(&due, a), 0);
-        assert!(due.begin(a) && matches!(due.next(a), Some(DueItem::Resync)));
-        assert!(due.add_report(a, address(2, 10)));
-        assert!(matches!(due.next(a), Some(DueItem::Report(_))));
-        assert!(due.next(a).is_none() && due.nodes().is_empty());
-    }
-
-    #[test]
-    fn what_returns_when_there_is_no_room_any_more_is_reported_once() {
-        let due = DuePresence::default();
-        let a = node("a");
-        (1..=MAX_ITEMS as u32).for_each(|number| assert!(due.add_report(a, address(number, 10))));
-        assert!(due.begin(a));
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(due.poll_room(&mut cx).is_pending(), "half of it is free for what happens meanwhile");
-        let first = due.next(a).unwrap();
-        assert!(due.add_report(a, address(0, 10)), "another one takes its place");
-        assert!(!due.put_back(a, first).fits);
-        assert!(due.add_report(a, address(1, 10)), "reported once");
-        assert!(due.poll_room(&mut cx).is_ready());
-        assert!(due.begin(a) && matches!(due.next(a), Some(DueItem::Resync)));
     }
 }
