@@ -56,6 +56,9 @@ storage_need! {
         /// limits may still replace values by smaller ones. Keys over [`MAX_KEY_BYTES`] fail with `TooLarge`.
         fn put(&self, owner: JidRef<'_>, values: Vec<(String, Vec<u8>)>, limits: AccountKvLimits) -> StoreFuture<'_, PutOutcome>;
 
+        /// Inserts or replaces a value like `put`, if the stored one is `before`. `None`: it is another one, and nothing was changed.
+        fn replace(&self, owner: JidRef<'_>, key: &str, before: Option<Vec<u8>>, value: Vec<u8>, limits: AccountKvLimits) -> StoreFuture<'_, Option<PutOutcome>>;
+
         /// Removes a value; returns whether there was one.
         fn remove(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, bool>;
     }

@@ -69,6 +69,9 @@ storage_need! {
         /// Inserts or replaces the card together with its searchable texts and the hash of its photo; without a card all of
         /// them are removed. False if the account does not exist.
         fn put(&self, owner: JidRef<'_>, vcard: Option<Vec<u8>>, searchable: SearchableProfile, photo: Option<PhotoHash>) -> StoreFuture<'_, bool>;
+
+        /// The same, if the stored card is `before`. `None`: it is another one, and nothing was changed.
+        fn replace(&self, owner: JidRef<'_>, before: Option<Vec<u8>>, vcard: Option<Vec<u8>>, searchable: SearchableProfile, photo: Option<PhotoHash>) -> StoreFuture<'_, Option<bool>>;
     }
 }
 

@@ -124,6 +124,43 @@ impl AccountKv for SqlStores {
         )
     }
 
+    fn replace(
+        &self,
+        owner: JidRef<'_>,
+        key: &str,
+        before: Option<Vec<u8>>,
+        value: Vec<u8>,
+        limits: AccountKvLimits,
+    ) -> StoreFuture<'_, Option<PutOutcome>> {
+        let values = vec![(key.to_owned(), value)];
+        if let Err(error) = check_key_lengths(&values) {
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        let name = bare(owner);
+        let bytes = 64 + before.as_ref().map_or(0, Vec::len);
+        let bytes = bytes + values.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        let values: BTreeMap<String, Vec<u8>> = values.into_iter().collect();
+        self.writer.call(
+            Owner::Name(name.clone()),
+            bytes,
+            (name, before, values, limits),
+            |conn, (name, before, values, limits)| {
+                Box::pin(async move {
+                    let context = conn.context.clone();
+                    for key in values.keys() {
+                        let args = [Arg::Text(name), Arg::AnyText(key)];
+                        // The transaction has locked the owner.
+                        let row = conn.fetch_optional(&context.sql.account_kv.get, &args).await?;
+                        if row.as_ref().map(|row| row.bytes(0)).transpose()? != before.as_deref() {
+                            return Ok(None);
+                        }
+                    }
+                    put(conn, name, values, *limits).await.map(Some)
+                })
+            },
+        )
+    }
+
     fn remove(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, bool> {
         let (name, key) = (bare(owner), key.to_owned());
         self.writer.call(Owner::Name(name.clone()), 64, (name, key), |conn, (name, key)| {

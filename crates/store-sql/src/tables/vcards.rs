@@ -113,4 +113,37 @@ impl Vcards for SqlStores {
             Box::pin(put(conn, name, vcard.as_deref(), shown, *photo))
         })
     }
+
+    fn replace(
+        &self,
+        owner: JidRef<'_>,
+        before: Option<Vec<u8>>,
+        vcard: Option<Vec<u8>>,
+        searchable: SearchableProfile,
+        photo: Option<PhotoHash>,
+    ) -> StoreFuture<'_, Option<bool>> {
+        if let Err(error) = store::vcards::check_size(vcard.as_deref()) {
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        let (name, shown) = (bare(owner), searchable.truncated());
+        let bytes =
+            [&before, &vcard].map(|card| card.as_ref().map_or(0, Vec::len)).iter().sum::<usize>() + 1024;
+        let owner = Owner::Name(name.clone());
+        self.writer.call(
+            owner,
+            bytes,
+            (name, before, vcard, shown, photo),
+            |conn, (name, before, vcard, shown, photo)| {
+                Box::pin(async move {
+                    let context = conn.context.clone();
+                    // The transaction has locked the owner.
+                    let row = conn.fetch_optional(&context.sql.vcards.get, &[Arg::Text(name)]).await?;
+                    if row.as_ref().map(|row| row.bytes(0)).transpose()? != before.as_deref() {
+                        return Ok(None);
+                    }
+                    put(conn, name, vcard.as_deref(), shown, *photo).await.map(Some)
+                })
+            },
+        )
+    }
 }

@@ -13,6 +13,7 @@ cases! {
     long_keys_are_refused,
     unusual_keys_are_different,
     many_writers_stay_within_the_limits,
+    a_value_is_replaced_unless_another_one_is_stored,
 }
 
 const ROOM: AccountKvLimits = AccountKvLimits { entries: 1000, bytes: 1_000_000 };
@@ -128,4 +129,26 @@ async fn many_writers_stay_within_the_limits(f: Fixture) {
     let outcomes = join_all(puts.collect()).await;
     let done = outcomes.into_iter().filter(|outcome| *outcome.as_ref().unwrap() == PutOutcome::Done).count();
     assert_eq!(done, 10);
+}
+
+async fn a_value_is_replaced_unless_another_one_is_stored(f: Fixture) {
+    let ann = jid("ann@example.org");
+    let replace = |before: Option<&[u8]>, value: &[u8], limits| {
+        f.stores.account_kv.replace(ann.as_ref(), "k", before.map(<[u8]>::to_vec), value.to_vec(), limits)
+    };
+    assert_eq!(replace(None, b"1", ROOM).await.unwrap(), Some(PutOutcome::NoAccount));
+    account(&f.stores, "ann").await;
+    assert_eq!(replace(Some(b""), b"1", ROOM).await.unwrap(), None);
+    assert_eq!(replace(None, b"1", ROOM).await.unwrap(), Some(PutOutcome::Done));
+    assert_eq!(replace(None, b"2", ROOM).await.unwrap(), None);
+    assert_eq!(replace(Some(b"2"), b"3", ROOM).await.unwrap(), None);
+    assert_eq!(get(&f.stores, "k").await.as_deref(), Some(&b"1"[..]), "nothing was changed");
+    let small = AccountKvLimits { entries: 1, bytes: 3 };
+    assert_eq!(replace(Some(b"1"), b"four", small).await.unwrap(), Some(PutOutcome::Full));
+    assert_eq!(replace(Some(b"1"), b"4", small).await.unwrap(), Some(PutOutcome::Done));
+    assert_eq!(get(&f.stores, "k").await.as_deref(), Some(&b"4"[..]));
+    // Of those who have read the same value, one replaces it.
+    let all = (0..20).map(|n| replace(Some(b"4"), format!("w{n}").as_bytes(), ROOM));
+    let outcomes = join_all(all.collect()).await;
+    assert_eq!(outcomes.into_iter().filter(|outcome| outcome.as_ref().unwrap().is_some()).count(), 1);
 }

@@ -12,6 +12,7 @@ cases! {
     large_cards_are_refused,
     the_photos_hash_comes_with_the_login,
     long_texts_are_cut,
+    a_card_is_replaced_unless_another_one_is_stored,
 }
 
 async fn put(stores: &Stores, vcard: Option<&[u8]>, name: &str) -> bool {
@@ -105,4 +106,28 @@ async fn long_texts_are_cut(f: Fixture) {
     put(&f.stores, Some(b"x"), &"日".repeat(100_000)).await;
     let names = named(&f.stores, &"日".repeat(1000)).await;
     assert_eq!(names, ["日".repeat(MAX_SEARCHABLE_CHARS)]);
+}
+
+async fn a_card_is_replaced_unless_another_one_is_stored(f: Fixture) {
+    let ann = jid("ann@example.org");
+    let replace = |before: Option<&[u8]>, card: Option<&[u8]>, name: &str| {
+        let searchable = SearchableProfile { name: name.into(), ..SearchableProfile::default() };
+        let [before, card] = [before, card].map(|one| one.map(<[u8]>::to_vec));
+        f.stores.vcards.replace(ann.as_ref(), before, card, searchable, Some([7; 20]))
+    };
+    assert_eq!(replace(None, Some(b"1"), "Ann").await.unwrap(), Some(false), "there is no account");
+    account(&f.stores, "ann").await;
+    assert_eq!(replace(Some(b""), Some(b"1"), "Ann").await.unwrap(), None);
+    assert_eq!(replace(None, Some(b"1"), "Ann").await.unwrap(), Some(true));
+    assert_eq!(replace(None, Some(b"2"), "Other").await.unwrap(), None);
+    assert_eq!(replace(Some(b"2"), None, "").await.unwrap(), None);
+    assert_eq!(get(&f.stores).await.as_deref(), Some(&b"1"[..]));
+    assert_eq!(named(&f.stores, "a").await, ["Ann"], "nothing was changed");
+    assert_eq!(super::login(&f.stores, &ann).await.photo, Some([7; 20]));
+    assert_eq!(replace(Some(b"1"), Some(b"3"), "Other").await.unwrap(), Some(true));
+    assert_eq!(named(&f.stores, "o").await, ["Other"]);
+    assert_eq!(replace(Some(b"3"), None, "Other").await.unwrap(), Some(true));
+    assert_eq!(get(&f.stores).await, None);
+    let more = vec![b'x'; MAX_VCARD_BYTES + 1];
+    assert_eq!(replace(None, Some(&more), "").await.unwrap_err().kind, StoreErrorKind::TooLarge);
 }

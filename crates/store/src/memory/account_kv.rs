@@ -51,6 +51,33 @@ impl AccountKv for MemoryStore {
         ready(Ok(PutOutcome::Done))
     }
 
+    fn replace(
+        &self,
+        owner: JidRef<'_>,
+        key: &str,
+        before: Option<Vec<u8>>,
+        value: Vec<u8>,
+        limits: AccountKvLimits,
+    ) -> StoreFuture<'_, Option<PutOutcome>> {
+        let values = vec![(key.to_owned(), value)];
+        if let Err(error) = check_key_lengths(&values) {
+            return ready(Err(error));
+        }
+        let mut state = self.state.lock();
+        let Some(entry) = state.account_mut(owner) else { return ready(Ok(Some(PutOutcome::NoAccount))) };
+        let stored = entry.values.get_or_default::<KeyValues>();
+        if stored.0.get(key) != before.as_ref() {
+            return ready(Ok(None));
+        }
+        let mut after = stored.clone();
+        after.0.extend(values);
+        if !is_within_limits(kv_size(stored), kv_size(&after), limits) {
+            return ready(Ok(Some(PutOutcome::Full)));
+        }
+        *stored = after;
+        ready(Ok(Some(PutOutcome::Done)))
+    }
+
     fn remove(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, bool> {
         let mut state = self.state.lock();
         let values = state.account_mut(owner).map(|entry| entry.values.get_or_default::<KeyValues>());
