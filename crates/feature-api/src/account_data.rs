@@ -43,7 +43,7 @@ pub trait VCardPhotos: Send + Sync {
     ) -> BoxFuture<'static, Result<Option<VCardPhoto>, StoreError>>;
 
     /// Replaces or removes the photo. The observer is not notified. A photo with another hash, and one with which the vCard would be
-    /// too large, is ignored.
+    /// too large, counts as none: the one before must not stay.
     fn set_photo(
         &self,
         node: Arc<Node>,
@@ -57,6 +57,17 @@ pub trait VCardPhotos: Send + Sync {
 #[derive(Clone)]
 pub struct SharedVCardPhotos(pub Arc<dyn VCardPhotos>);
 
+/// Result of a change of private XML.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrivateXmlOutcome {
+    /// It is stored.
+    Stored,
+    /// Another element is stored than expected; nothing was changed.
+    Changed,
+    /// There is no room for it, or it cannot be private XML; nothing was changed.
+    Refused,
+}
+
 /// Private XML of accounts.
 pub trait PrivateXml: Send + Sync {
     /// The stored element with this name and namespace.
@@ -68,13 +79,14 @@ pub trait PrivateXml: Send + Sync {
         ns: &str,
     ) -> BoxFuture<'static, Result<Option<Vec<u8>>, StoreError>>;
 
-    /// Stores an element. The observer is not notified. False if there is no room for it.
-    fn put(
+    /// Stores an element if the stored one is `before`. The observer is not notified.
+    fn replace(
         &self,
         node: Arc<Node>,
         owner: Jid,
+        before: Option<Vec<u8>>,
         element: Vec<u8>,
-    ) -> BoxFuture<'static, Result<bool, StoreError>>;
+    ) -> BoxFuture<'static, Result<PrivateXmlOutcome, StoreError>>;
 }
 
 /// The private XML of accounts, provided by the feature that stores it.

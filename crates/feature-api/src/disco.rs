@@ -83,6 +83,7 @@ pub trait DiscoNode: Send + Sync {
 
     /// The items, as for [`DiscoNode::info`].
     fn items(&self, query: &DiscoQuery<'_>) -> Option<Vec<DiscoItem>>;
+
     /// Whether a name is that of one of these nodes on a host, for whatever requester.
     fn contains(&self, host: &Host, name: &str) -> bool;
 }
@@ -91,8 +92,20 @@ pub trait DiscoNode: Send + Sync {
 pub trait AccountNodes: Send + Sync {
     /// Answers a query of an account's node, of information or of items.
     fn answer(&self, request: &IqRequest<'_>) -> IqFlow;
-    /// The nodes of an account that the requester may see, as items of the account.
-    fn list(&self, request: &IqRequest<'_>) -> BoxFuture<'static, Result<Vec<DiscoItem>, StanzaError>>;
+
+    /// A page of the nodes of an account that the requester may see, as items of the account.
+    fn list(&self, request: &IqRequest<'_>) -> BoxFuture<'static, Result<AccountNodePage, StanzaError>>;
+}
+
+/// A page (XEP-0059) of the nodes of an account.
+#[derive(Clone, Debug, Default)]
+pub struct AccountNodePage {
+    /// The nodes; their names are the ids of the page's ends.
+    pub nodes: Vec<DiscoItem>,
+    /// It is not the first page, which has the other items of the account.
+    pub is_continued: bool,
+    /// The answer must have `<set/>`: it was requested, or there are more nodes.
+    pub is_page: bool,
 }
 
 /// The nodes of accounts, provided by one feature.

@@ -16,9 +16,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use feature_api::disco::{
-    AccountNodes, DiscoInfo, DiscoItem, DiscoNode, DiscoQuery, HostDisco, SharedAccountNodes,
+    AccountNodePage, AccountNodes, DiscoInfo, DiscoItem, DiscoNode, DiscoQuery, HostDisco, SharedAccountNodes,
 };
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
+use stanza::payload::rsm::RsmResponse;
 use stanza::{StanzaCondition, StanzaError};
 use store::Subscription;
 use throng_core::Account;
@@ -96,7 +97,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         IqFlow::Reply(requested_node(r).and_then(|node| match node {
             // The node of XEP-0115 is another name for the domain, and has no items.
             Some(node) if !known.contains(&node) => Err(StanzaCondition::ItemNotFound.into()),
-            Some(node) => Ok(items(Some(&node), None, &[])),
+            Some(node) => Ok(items(Some(&node), None, &AccountNodePage::default())),
             None => Ok(services(&r.host.services)),
         }))
     });
@@ -112,7 +113,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         }
         let account = r.session.map(|session| session.account.clone());
         match account_nodes(r) {
-            None => IqFlow::Reply(Ok(items(None, account.as_deref(), &[]))),
+            None => IqFlow::Reply(Ok(items(None, account.as_deref(), &AccountNodePage::default()))),
             Some(nodes) => {
                 let nodes = nodes.list(r);
                 IqFlow::wait(async move { Ok(items(None, account.as_deref(), &nodes.await?)) })
@@ -132,7 +133,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.iq(SERVICE_ITEMS, |r: &mut IqRequest<'_>| {
         IqFlow::Reply(requested_node(r).and_then(|node| match node {
             Some(_) => Err(StanzaCondition::ItemNotFound.into()),
-            None => Ok(items(None, None, &[])),
+            None => Ok(items(None, None, &AccountNodePage::default())),
         }))
     });
 }
@@ -209,7 +210,8 @@ fn info(info: &DiscoInfo, node: Option<&str>) -> IqAnswer {
 }
 
 /// Section 4.1: an account's available resources are its items, and its nodes.
-fn items(node: Option<&str>, account: Option<&Account>, nodes: &[DiscoItem]) -> Vec<u8> {
+fn items(node: Option<&str>, account: Option<&Account>, page: &AccountNodePage) -> Vec<u8> {
+    let account = account.filter(|_| !page.is_continued);
     query_element(Ns::DiscoItems, node, |w| {
         for session in account.map(Account::sessions).unwrap_or_default() {
             if session.is_available() {
@@ -219,8 +221,14 @@ fn items(node: Option<&str>, account: Option<&Account>, nodes: &[DiscoItem]) -> 
         for jid in account.map(Account::available_peers).unwrap_or_default() {
             w.start("item").attr("jid", jid.as_str()).end();
         }
-        for item in nodes {
+        for item in &page.nodes {
             write_item(w, item);
+        }
+        if page.is_page {
+            let name = |item: &DiscoItem| item.node.clone().unwrap_or_default();
+            let ends = page.nodes.first().map(name).zip(page.nodes.last().map(name));
+            let ends = ends.as_ref().map(|(first, last)| (first.as_str(), last.as_str()));
+            RsmResponse { first_and_last: ends, index: None, count: None }.write(w);
         }
     })
 }
@@ -285,14 +293,14 @@ fn other_items(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
         .as_ref()
         .is_some_and(|a| request.node.subscription(a, request.from).contains(Subscription::FROM));
     let check = account.as_ref().and_then(|a| request.node.check_contact_elsewhere(a, request.from));
-    let answer = move |trusted: bool, nodes: &[DiscoItem]| match account.filter(|_| trusted) {
+    let answer = move |trusted: bool, nodes: &AccountNodePage| match account.filter(|_| trusted) {
         Some(_) if node.is_some() => Err(StanzaCondition::ItemNotFound.into()),
         account => Ok(items(node.as_deref(), account.as_deref(), nodes)),
     };
     let check = check.filter(|_| !trusted);
     let nodes = account_nodes(request).map(|nodes| nodes.list(request));
     if check.is_none() && nodes.is_none() {
-        return Ok(IqFlow::Reply(answer(trusted, &[])));
+        return Ok(IqFlow::Reply(answer(trusted, &AccountNodePage::default())));
     }
     Ok(IqFlow::wait(async move {
         let trusted = match check {
@@ -301,7 +309,7 @@ fn other_items(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
         };
         let nodes = match nodes {
             Some(nodes) => nodes.await?,
-            None => Vec::new(),
+            None => AccountNodePage::default(),
         };
         answer(trusted, &nodes)
     }))

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use base::BoxFuture;
-use feature_api::account_data::{AccountDataObserver, PrivateXml, SharedPrivateXml};
+use feature_api::account_data::{AccountDataObserver, PrivateXml, PrivateXmlOutcome, SharedPrivateXml};
 use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
@@ -90,20 +90,25 @@ impl PrivateXml for StoredElements {
         Box::pin(async move { node.stores.account_kv.get(owner.as_ref(), &key).await })
     }
 
-    fn put(
+    fn replace(
         &self,
         node: Arc<Node>,
         owner: Jid,
+        before: Option<Vec<u8>>,
         element: Vec<u8>,
-    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+    ) -> BoxFuture<'static, Result<PrivateXmlOutcome, StoreError>> {
         let limits = self.limits;
         Box::pin(async move {
             let key = throng_core::shared_stanza::tree(&element)
                 .ok()
                 .and_then(|tree| storage_key(tree.root()).ok());
-            let Some(key) = key else { return Ok(false) };
-            let put = node.stores.account_kv.put(owner.as_ref(), vec![(key, element)], limits).await?;
-            Ok(matches!(put, PutOutcome::Done))
+            let Some(key) = key else { return Ok(PrivateXmlOutcome::Refused) };
+            let account_kv = &node.stores.account_kv;
+            Ok(match account_kv.replace(owner.as_ref(), &key, before, element, limits).await? {
+                None => PrivateXmlOutcome::Changed,
+                Some(PutOutcome::Done) => PrivateXmlOutcome::Stored,
+                Some(PutOutcome::Full | PutOutcome::NoAccount) => PrivateXmlOutcome::Refused,
+            })
         })
     }
 }

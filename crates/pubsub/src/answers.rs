@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stanza::StanzaError;
-use store::StoreError;
+use store::{StoreError, StoreErrorKind};
 use throng_core::Node;
 
 use crate::node::{PubSubAnswer, PubSubNode};
@@ -40,6 +40,12 @@ impl NodeTask {
                     0 => Vec::new(),
                     limit => plain.subscribers(key, list.after.clone(), limit).await?,
                 };
+                // XEP-0059, section 2.2: the page after a subscriber that has gone would end the list early.
+                if let Some(after) = list.after.as_ref().filter(|_| list.limit > 0 && found.is_empty())
+                    && !plain.contains(key, after.as_ref()).await?
+                {
+                    return Err(StoreError::new(StoreErrorKind::NotFound, "the subscriber has gone"));
+                }
                 let count = plain.count(key).await?;
                 Ok(one.write_subscribers(&list, &found, count))
             }

@@ -1,7 +1,7 @@
 //! Sends the notices of a node: an event is one multicast, which costs one message for each node of a cluster.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use base::BoxFuture;
@@ -15,7 +15,7 @@ use xml::Ns;
 use crate::node::{NodeEvent, Notice, with_subids};
 use crate::pubsub_host::ImplicitRecipients;
 use crate::pubsub_shared::{NodeInput, NodeMessage, PubSubShared};
-use crate::subscriber_filter::SubscriberFilter;
+use crate::subscriber_filter::{FewUsers, SubscriberFilter};
 use crate::subscription::ShowValue;
 
 /// Bytes of stanzas for single recipients that are made before they are sent.
@@ -72,8 +72,21 @@ impl Delivery {
         if self.needs_filter(plain)
             && let Some(condition) = self.events().filter_map(|event| event.condition.clone()).last()
         {
-            self.filter = Some(SubscriberFilter::read(&self.node, condition).await);
+            let (few, stores) = (self.few_subscribers(plain), (&self.node, &self.shared.contacts));
+            self.filter = Some(SubscriberFilter::read(stores, condition, few).await);
         }
+    }
+
+    /// The users who are subscribed, if they are few.
+    fn few_subscribers(&self, plain: &[Jid]) -> Option<BTreeSet<Jid>> {
+        let mut users = FewUsers::default();
+        users.add(plain.iter());
+        for event in self.events() {
+            users.add(event.special.iter());
+            users.add(event.with_show.iter().map(|(jid, _)| jid));
+            users.add(event.separate.iter().map(|(jid, _)| jid));
+        }
+        users.into_users()
     }
 
     /// Sends all notices; these are the plain subscribers. Returns what must be awaited before the next notices.

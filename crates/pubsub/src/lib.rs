@@ -8,11 +8,13 @@
 //!
 //! Every subscriber must see the same order, so nothing of a node is sent from outside its task.
 
+mod account_removal;
 mod affiliation;
 mod answers;
 mod bulk_nodes;
 mod commands;
 mod delivery;
+mod excluded_subscribers;
 mod get_pending;
 mod node;
 mod node_config;
@@ -23,7 +25,7 @@ mod online_subscribers;
 mod options;
 pub mod pep;
 mod plain_subscriptions;
-mod presence_spreads;
+mod presence_fan_out;
 mod pubsub_error;
 mod pubsub_host;
 mod pubsub_shared;
@@ -55,7 +57,6 @@ pub use self::bulk_nodes::bulk_node;
 
 use self::options::PubSubOptions;
 use self::pubsub_host::ServiceHost;
-use self::pubsub_shared::UserChange;
 use self::service::PubSubService;
 
 /// Publish-subscribe.
@@ -135,6 +136,7 @@ const REQUESTS: &[IqKey] = &[
 ];
 
 /// The service of a host, which is notified of accounts of other domains that are removed.
+#[derive(Clone)]
 struct ServiceOfHost(Arc<PubSubService>);
 
 impl Provided for ServiceOfHost {
@@ -171,14 +173,10 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.notice(service::USER_NOTICE, move |ctx: &NoticeCtx<'_>| service.handle_notice(ctx));
 }
 
-/// Removes what an account has at nodes of the services of all domains.
+/// Removes the nodes of an account, and what it has at nodes of all domains.
 fn account_removed(ctx: &mut RemovedCtx<'_>) -> Flow {
-    let user = ctx.jid.bare().to_jid();
-    for host in ctx.node.hosts() {
-        let own = host.services.iter().find(|service| service.feature == FEATURE.name);
-        let Some((ServiceOfHost(service), own)) = host.extensions.get().zip(own) else { continue };
-        let of_user = (own.jid.clone(), user.clone());
-        service.user_changed(service::USER_NOTICE, ctx.node, &host, of_user, UserChange::Removed);
+    if let Some(ServiceOfHost(service)) = ctx.host.extensions.get() {
+        account_removal::remove_everywhere(ctx, service, service::USER_NOTICE);
     }
     Flow::Next
 }

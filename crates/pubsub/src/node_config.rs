@@ -590,5 +590,8 @@ mod tests {
         let form = DataForm::typed(FormKind::Submit, CONFIG_FORM).field(groups);
         let error = PubSubNodeConfig::new(&limits()).submit(&form, &limits()).unwrap_err();
         assert_eq!(error.condition, StanzaCondition::NotAcceptable);
+        // The text tells which check has refused it.
+        let text = format!("{error:?}");
+        assert!(text.contains("has too many values") && !text.contains("too long"), "{text}");
     }
 }

@@ -24,7 +24,7 @@ struct DirectoryEntry {
     used: u32,
     weight: usize,
     /// Its place in the order of use.
-    turn: u64,
+    sequence: u64,
     /// Bare address of the user who has created it.
     creator: Jid,
 }
@@ -47,29 +47,29 @@ struct DirectoryState {
     largest: Option<Jid>,
     /// Sum of the weights.
     weight: usize,
-    turn: u64,
+    sequence: u64,
 }
 
 impl DirectoryState {
     fn insert(&mut self, node: &Jid, creator: &Jid, used: u32, weight: usize) {
-        self.turn += 1;
-        let turn = self.turn;
+        self.sequence += 1;
+        let sequence = self.sequence;
         self.weight += weight;
-        self.order.insert(turn, node.clone());
+        self.order.insert(sequence, node.clone());
         let of_creator = self.creators.entry(creator.clone()).or_default();
         of_creator.weight += weight;
-        of_creator.order.insert(turn, node.clone());
-        let entry = DirectoryEntry { used, weight, turn, creator: creator.clone() };
+        of_creator.order.insert(sequence, node.clone());
+        let entry = DirectoryEntry { used, weight, sequence, creator: creator.clone() };
         self.nodes.insert(node.clone(), entry);
     }
 
     fn remove(&mut self, node: &Jid) {
         let Some(entry) = self.nodes.remove(node) else { return };
         self.weight -= entry.weight;
-        self.order.remove(&entry.turn);
+        self.order.remove(&entry.sequence);
         if let Some(of_creator) = self.creators.get_mut(&entry.creator) {
             of_creator.weight -= entry.weight;
-            of_creator.order.remove(&entry.turn);
+            of_creator.order.remove(&entry.sequence);
             if of_creator.order.is_empty() {
                 self.creators.remove(&entry.creator);
             }

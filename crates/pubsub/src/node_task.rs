@@ -48,6 +48,8 @@ pub(crate) struct NodeTask {
     pub(crate) reservation: Option<Reservation>,
     /// Whether the input that is handled is a client's, and not a conversion's.
     is_of_client: bool,
+    /// What the node counted when it was used.
+    known_weight: usize,
 }
 
 impl NodeTask {
@@ -68,6 +70,7 @@ impl NodeTask {
             is_loaded: false,
             is_kept: false,
             is_of_client: true,
+            known_weight: 0,
             subscribers: SubscriberCache::new(most),
             reservation: None,
         }
@@ -87,10 +90,17 @@ impl NodeTask {
         1 + entries / ENTRIES_OF_WEIGHT
     }
 
-    /// The node is used: whether it may stay in memory. Those that give way to it end when they have no requests.
-    fn touch(&self, node: &Arc<Node>, most: usize) -> bool {
-        let creator = self.node.as_ref().map_or_else(|| self.service(), |one| one.creator().clone());
-        let touch = self.shared.directory.touch(&self.key, &creator, node.seconds(), self.weight(), most);
+    /// The node is used, and has the weight that it has: it may stay in memory or not. Those that give way to it end when they have
+    /// no requests.
+    fn touch(&mut self, node: &Arc<Node>) {
+        self.known_weight = self.weight();
+        let Some(one) = self.node.as_ref().filter(|_| !is_owned_elsewhere(node, &self.key)) else {
+            self.is_kept = false;
+            return self.shared.directory.remove(&self.key);
+        };
+        let most = self.shared.options().cached_nodes;
+        let (creator, weight) = (one.creator(), self.known_weight);
+        let touch = self.shared.directory.touch(&self.key, creator, node.seconds(), weight, most);
         if let Some(tasks) = self.shared.tasks().filter(|_| !touch.evicted.is_empty()) {
             for key in &touch.evicted {
                 let message = NodeMessage { node: node.clone(), input: NodeInput::Drop };
@@ -98,7 +108,14 @@ impl NodeTask {
                 let _ = tasks.try_send(&node.spawner, key, message, 64);
             }
         }
-        touch.is_kept
+        self.is_kept = touch.is_kept;
+    }
+
+    /// The same after changes, and after subscribers were read.
+    fn touch_if_changed(&mut self, node: &Arc<Node>) {
+        if self.weight() != self.known_weight {
+            self.touch(node);
+        }
     }
 
     /// Whether the task must wait until its changes are stored.
@@ -163,6 +180,7 @@ impl NodeTask {
     fn refuse(input: NodeInput, error: StanzaError) {
         match input {
             NodeInput::Request { reply, .. }
+            | NodeInput::Conversion { reply, .. }
             | NodeInput::Command { reply, .. }
             | NodeInput::AskAgain { reply, .. } => reply.send(Err(error)),
             _ => {}
@@ -216,7 +234,7 @@ impl NodeTask {
         }
     }
 
-    fn answer(
+    pub(crate) fn answer(
         &mut self,
         node: &Arc<Node>,
         ctx: &mut NodeCtx<'_>,
@@ -255,8 +273,7 @@ impl NodeTask {
         facts: RequesterFacts,
     ) -> Option<BoxFuture<'_, ()>> {
         let options = self.shared.options();
-        // Conversions of data of an account send requests with its bare address, and clients never do.
-        self.is_of_client = !matches!(&input, NodeInput::Request { from, .. } if from.is_bare());
+        self.is_of_client = !matches!(&input, NodeInput::Conversion { .. });
         let new_id = || base::id::random_id().to_lowercase();
         let existed = self.node.is_some();
         let is_account = |jid: &Jid| is_account(&node, jid);
@@ -269,6 +286,11 @@ impl NodeTask {
             NodeInput::Request { request, from, reply: to, bytes } => {
                 held.bytes = bytes;
                 result = self.answer(&node, &mut ctx, (&from, &facts), request, false);
+                reply = Some(to);
+            }
+            NodeInput::Conversion { request, account, last_item, reply: to } => {
+                let request = (request, last_item);
+                result = self.answer_conversion(&node, &mut ctx, (&account, &facts), request);
                 reply = Some(to);
             }
             NodeInput::Command { request, user, reply: to } => {
@@ -339,11 +361,19 @@ impl NodeTask {
         if self.node.is_some() != existed {
             self.shared.host.node_changed(&node, &self.key, !existed);
         }
+        if self.node.is_some() != existed || self.weight() != self.known_weight {
+            self.touch(&node);
+        }
         if rechecks_subscribers {
-            self.writes.push(&node, changes, AfterWrite::Nothing);
+            self.writes.push_held(&node, changes, AfterWrite::Nothing, held);
             return Some(Box::pin(async move {
                 self.deliver(&node, delivery, known).await;
-                self.recheck_subscribers(&node).await;
+                let is_done = self.recheck_subscribers(&node).await;
+                if !is_done {
+                    // The node is read again, so that the owner can repeat the change.
+                    self.writes.fail();
+                }
+                let held = HeldByWrite::default();
                 self.finish(&node, Vec::new(), reply, (result, held)).await;
             }));
         }
@@ -407,6 +437,7 @@ impl NodeTask {
             PlainAudience::Unknown => Arc::from([]),
             PlainAudience::Numbers(_) => return self.deliver_in_pages(node, delivery).await,
         };
+        self.touch_if_changed(node);
         delivery.read_filter(&recipients).await;
         if let Some(rest) = delivery.perform_to(&recipients) {
             rest.await;
@@ -438,45 +469,6 @@ impl NodeTask {
         }
     }
 
-    /// Removes subscribers that may not stay after a change of the configuration.
-    async fn recheck_subscribers(&mut self, node: &Arc<Node>) {
-        self.writes.flush(node).await;
-        let options = self.shared.options();
-        let new_id = || base::id::random_id().to_lowercase();
-        // The page after a subscriber that is removed would be empty: the changes wait for the end of the list.
-        let (mut after, mut removed) = (None, Vec::new());
-        let mut is_first = true;
-        loop {
-            let page = PlainSubscriptions(&node.stores).subscribers(self.key.as_ref(), after, PAGE).await;
-            let (Ok(page), Some(one)) = (page, self.node.as_mut()) else { return };
-            let (changes, notices) = {
-                let is_account = |jid: &Jid| is_account(node, jid);
-                let mut ctx = NodeCtx::new(node.clock.unix_millis(), &new_id, &is_account, &options.limits);
-                one.remove_excluded(&mut ctx, &page);
-                if std::mem::take(&mut is_first) {
-                    one.remove_excluded_special(&mut ctx);
-                }
-                (ctx.changes, ctx.notices)
-            };
-            self.subscribers.apply(&changes);
-            if let Some(rest) =
-                Delivery::new(&self.key, &self.shared, node, notices).perform_to(&Arc::from([]))
-            {
-                rest.await;
-            }
-            after = page.last().cloned();
-            removed.extend(changes);
-            if page.len() < PAGE as usize {
-                break;
-            }
-        }
-        while !removed.is_empty() {
-            let rest = removed.split_off(removed.len().min(PAGE as usize));
-            self.writes.push(node, std::mem::replace(&mut removed, rest), AfterWrite::Nothing);
-            self.writes.flush(node).await;
-        }
-    }
-
     /// Stores changes; reads what the answer needs, and sends it.
     async fn finish(
         &mut self,
@@ -491,9 +483,14 @@ impl NodeTask {
         if !changes.is_empty() {
             self.writes.push_held(node, changes, AfterWrite::Nothing, held);
         }
-        self.writes.flush(node).await;
+        let is_stored = self.writes.flush(node).await;
         let answer = match result {
-            Ok(answer) => self.read_answer(node, answer).await.map_err(store_error),
+            // The store does not have what the answer is about.
+            Ok(_) if !is_stored => Err(StanzaCondition::ResourceConstraint.into()),
+            Ok(answer) => self.read_answer(node, answer).await.map_err(|error| match error.kind {
+                StoreErrorKind::NotFound => not_found(),
+                _ => store_error(error),
+            }),
             Err(error) => Err(error),
         };
         if let Some(reply) = reply {
@@ -514,7 +511,9 @@ impl NodeTask {
         });
         match reply {
             // An answer that depends on nothing does not wait.
-            Some(reply) if changes.is_empty() && self.writes.is_idle() => reply.send(answer),
+            Some(reply) if changes.is_empty() && self.writes.is_idle() && !self.writes.has_failed() => {
+                reply.send(answer);
+            }
             Some(reply) => self.writes.push_held(node, changes, AfterWrite::Answer(reply, answer), held),
             None if changes.is_empty() => {}
             None => self.writes.push_held(node, changes, AfterWrite::Nothing, held),
@@ -533,8 +532,9 @@ impl SerialState for NodeTask {
             return None;
         }
         self.is_loaded &= !self.writes.take_failure();
-        let most = self.shared.options().cached_nodes;
-        self.is_kept = !is_owned_elsewhere(&node, &self.key) && self.touch(&node, most);
+        if self.is_loaded {
+            self.touch(&node);
+        }
         if self.is_ready(&node, &input) {
             let facts = self.known_facts(&node, &input);
             return self.handle_loaded(node, input, facts);
@@ -554,7 +554,10 @@ impl SerialState for NodeTask {
                 }
                 false => {
                     self.writes.flush(&node).await;
-                    self.load(&node).await
+                    let loaded = self.load(&node).await;
+                    // Its weight and its creator were not known before.
+                    self.touch(&node);
+                    loaded
                 }
             };
             let facts = match loaded {

@@ -38,7 +38,7 @@ pub(crate) struct PubSubLimits {
     /// Subscriptions of a node that are more than a bare address.
     pub(crate) special_subscriptions: usize,
     /// Subscriptions of one user at one node, of all its addresses.
-    pub(crate) subscriptions_per_address: usize,
+    pub(crate) subscriptions_per_user_and_node: usize,
     /// Fields of a submitted form.
     pub(crate) form_fields: usize,
     /// Items of one request.
@@ -112,7 +112,7 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         "Subscriptions of one node that have options, a full address or an identifier, or are not yet approved.",
     ),
     number(
-        "subscriptions_per_address",
+        "subscriptions_per_user_and_node",
         1,
         1_000,
         10,
@@ -149,7 +149,7 @@ impl PubSubOptions {
                 payload_bytes: small("payload_bytes"),
                 affiliations: of("affiliations"),
                 special_subscriptions: of("special_subscriptions"),
-                subscriptions_per_address: of("subscriptions_per_address"),
+                subscriptions_per_user_and_node: of("subscriptions_per_user_and_node"),
                 form_fields: of("form_fields"),
                 batch_items: of("batch_items"),
             },

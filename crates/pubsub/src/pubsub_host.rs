@@ -33,11 +33,6 @@ pub(crate) trait PubSubHost: Send + Sync + 'static {
         options: &PubSubOptions,
     ) -> bool;
 
-    /// Whether a node is one of those of a service, or of any account if the accounts are the services.
-    fn has_node(&self, service: JidRef<'_>, node: JidRef<'_>) -> bool {
-        node.bare() == service
-    }
-
     /// Whether a publication creates a node that does not exist (section 7.1.4).
     fn auto_creates(&self, options: &PubSubOptions) -> bool;
 

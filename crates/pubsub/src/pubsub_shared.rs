@@ -13,10 +13,11 @@ use throng_core::iq::IqAnswer;
 use crate::node_directory::{NodeDirectory, NodeSweep};
 use crate::node_task::NodeTask;
 use crate::options::PubSubOptions;
-use crate::presence_spreads::PresenceSpreads;
+use crate::presence_fan_out::PresenceFanOuts;
 use crate::pubsub_host::PubSubHost;
 use crate::request::{Approval, NodeRequest};
 use crate::reservations::Reservations;
+use crate::subscriber_filter::ContactCache;
 use crate::user_buckets::UserBuckets;
 
 /// Affiliations and subscriptions of others that a user changes, each second and at once: each can be a message to somebody.
@@ -31,7 +32,9 @@ pub(crate) struct PubSubShared {
     pub(crate) host: Box<dyn PubSubHost>,
     options: LeafRwLock<Arc<PubSubOptions>>,
     pub(crate) directory: NodeDirectory,
-    pub(crate) presence: Arc<PresenceSpreads>,
+    pub(crate) presence: Arc<PresenceFanOuts>,
+    /// Contacts of owners, for events to many subscribers.
+    pub(crate) contacts: ContactCache,
     /// Changes of affiliations and subscriptions of others that a user makes.
     pub(crate) changes_of_others: UserBuckets,
     /// Nodes that users are creating, and subscriptions that they are making.
@@ -79,6 +82,9 @@ impl UserChange {
 pub(crate) enum NodeInput {
     /// A request, the way of its answer, and the bytes that both hold.
     Request { request: NodeRequest, from: Jid, reply: AnswerSender<IqAnswer>, bytes: usize },
+    /// A request of a conversion, on behalf of the account with the node (XEP-0398, XEP-0411). `last_item` is the number of the last
+    /// item that the conversion knows: what a client has published since must not be overwritten.
+    Conversion { request: NodeRequest, account: Jid, last_item: Option<u64>, reply: AnswerSender<IqAnswer> },
     /// A request of an operator, on behalf of this user.
     Command { request: NodeRequest, user: Jid, reply: AnswerSender<IqAnswer> },
     /// An owner answers a request for approval.
@@ -102,6 +108,7 @@ impl PubSubShared {
             options: LeafRwLock::new(Arc::new(options)),
             directory: NodeDirectory::default(),
             presence: Arc::default(),
+            contacts: ContactCache::default(),
             changes_of_others: UserBuckets::new(CHANGES_PER_SECOND, CHANGES_AT_ONCE),
             new_nodes: Arc::default(),
             new_subscriptions: Arc::default(),

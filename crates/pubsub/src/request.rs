@@ -64,8 +64,10 @@ pub(crate) struct SubscriptionChange {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChangedSubscriber {
     pub(crate) has_plain_subscription: bool,
-    /// Others may subscribe it: it exists, and has not too many subscriptions.
+    /// Others may subscribe it: it has not too many subscriptions.
     pub(crate) is_admitted: bool,
+    /// It is not an account of this server that does not exist.
+    pub(crate) exists: bool,
 }
 
 /// A request to a node.

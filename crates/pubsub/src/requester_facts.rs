@@ -41,7 +41,8 @@ impl NodeTask {
                 self.read_subscribers_of(node, from, changes).await?;
                 return Ok(facts);
             }
-            NodeInput::Request { request, from, .. } => (&*from, Some(&*request)),
+            NodeInput::Request { request, from, .. }
+            | NodeInput::Conversion { request, account: from, .. } => (&*from, Some(&*request)),
             NodeInput::UserChanged { user, change: UserChange::Available } => (&*user, None),
             NodeInput::Interested { user } => return self.facts_of_interested(node, user).await,
             _ => return Ok(facts),
@@ -105,16 +106,18 @@ impl NodeTask {
                 None => plain.contains(self.key.as_ref(), user.as_ref()).await?,
             };
             change.subscriber.has_plain_subscription = is_subscribed;
-            if is_subscribed || change.subscription.as_deref() != Some("subscribed") {
+            let is_unchanged = is_subscribed && change.jid.is_bare();
+            if is_unchanged || change.subscription.as_deref() != Some("subscribed") {
                 continue;
             }
             let is_own = user.as_ref() == owner.bare();
             // Others leave room for the subscriptions that a user wants.
             let most = if is_own { most } else { most.div_ceil(2) };
+            // Both are read for every address, so that the time does not tell which accounts exist.
             let exists = !is_account(node, &user) || node.stores.accounts.exists(user.as_ref()).await?;
-            let has_room = node.is_admin(owner.bare())
-                || plain.count_of_user(user.as_ref(), most).await? < u64::from(most);
-            change.subscriber.is_admitted = exists && has_room;
+            let has_room = plain.count_of_user(user.as_ref(), most).await? < u64::from(most);
+            change.subscriber.exists = exists;
+            change.subscriber.is_admitted = has_room || node.is_admin(owner.bare());
         }
         Ok(())
     }
@@ -151,7 +154,8 @@ impl NodeTask {
     /// What the task knows about the sender of an input without the store.
     pub(crate) fn known_facts(&self, node: &Node, input: &NodeInput) -> RequesterFacts {
         let subject = match input {
-            NodeInput::Request { request, from, .. } => self.subject(node, Some(request), from),
+            NodeInput::Request { request, from, .. }
+            | NodeInput::Conversion { request, account: from, .. } => self.subject(node, Some(request), from),
             NodeInput::UserChanged { user, .. } => self.subject(node, None, user),
             NodeInput::Interested { .. } => {
                 let relation = Relation { sees_presence: true, is_in_group: false };
@@ -213,7 +217,8 @@ impl NodeTask {
         }
         let (from, request) = match input {
             NodeInput::Request { request: NodeRequest::ModifySubscriptions(_), .. } => return false,
-            NodeInput::Request { request, from, .. } => (from, Some(request)),
+            NodeInput::Request { request, from, .. }
+            | NodeInput::Conversion { request, account: from, .. } => (from, Some(request)),
             NodeInput::UserChanged { user, change: UserChange::Available } => (user, None),
             NodeInput::Interested { .. } => {
                 let model = self.node.as_ref().map(|one| one.config().access_model);

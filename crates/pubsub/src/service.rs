@@ -19,6 +19,7 @@ use throng_core::service::ServiceCtx;
 use throng_core::{Host, Node, SharedStanza};
 use xml::Ns;
 
+use crate::account_removal;
 use crate::get_pending::chosen_node;
 use crate::node::{PubSubAnswer, default_options};
 use crate::node_directory::is_owned_elsewhere;
@@ -26,11 +27,12 @@ use crate::node_lists::{list_affiliations, list_nodes, list_subscriptions};
 use crate::node_task::NodeTask;
 use crate::options::PubSubOptions;
 use crate::plain_subscriptions::PlainSubscriptions;
-use crate::presence_spreads::PresenceOutcome;
+use crate::presence_fan_out::PresenceOutcome;
 use crate::pubsub_error::unsupported;
 use crate::pubsub_host::PubSubHost;
 use crate::pubsub_shared::{NodeInput, NodeMessage, NodeTasks, PubSubShared, UserChange};
 use crate::request::{Approval, NodeRequest, PubSubRequest, ServiceRequest, lost_event, node_name};
+use crate::user_buckets::bucket_of;
 
 /// Bytes that wait for one node, and for all nodes of a domain.
 const MAILBOX_BYTES: usize = 4 << 20;
@@ -264,32 +266,20 @@ impl PubSubService {
             _ => return,
         };
         self.shared.watch(ctx.node);
-        let outcome = self.shared.presence.add(&ctx.from.to_jid(), change);
+        let (service, user) = (&ctx.service.jid, ctx.from.to_jid());
+        let bucket = bucket_of(ctx.node, ctx.from);
+        let outcome = self.shared.presence.add(bucket, &user, change);
         if outcome == PresenceOutcome::Dropped {
             return;
         }
-        let (service, user) = (&ctx.service.jid, ctx.from.to_jid());
         self.report_change(USER_NOTICE, ctx.node, ctx.host, (service, &user), change);
         if outcome == PresenceOutcome::Starts {
-            self.spread_presence(ctx.node, service.clone(), &user);
+            self.fan_out_presence(ctx.node, service.clone(), (bucket, &user));
         }
     }
 
-    /// Passes a change to the nodes that it concerns, on all nodes of the cluster.
-    pub(crate) fn user_changed(
-        &self,
-        notice: &'static str,
-        node: &Arc<Node>,
-        host: &Host,
-        (service, user): (Jid, Jid),
-        change: UserChange,
-    ) {
-        self.report_change(notice, node, host, (&service, &user), change);
-        self.spread_removed(node, service, user);
-    }
-
     /// Tells the other nodes of the cluster.
-    fn report_change(
+    pub(crate) fn report_change(
         &self,
         notice: &'static str,
         node: &Arc<Node>,
@@ -304,34 +294,50 @@ impl PubSubService {
     }
 
     /// Visits the nodes to which a user is subscribed, of those that this node of the cluster owns, until nothing waits.
-    fn spread_presence(&self, node: &Arc<Node>, service: Jid, user: &Jid) {
+    fn fan_out_presence(&self, node: &Arc<Node>, service: Jid, (bucket, user): (&str, &Jid)) {
         let (tasks, presence) = (self.tasks.clone(), self.shared.presence.clone());
-        let (of_task, user) = (node.clone(), user.bare().to_jid());
-        let spread = async move {
-            let node = of_task;
-            while let Some((session, change)) = presence.next(&user) {
-                let mut after = None;
-                loop {
-                    let page = match subscribed_nodes(&node, (&service, &user), after).await {
-                        Ok(page) => page,
-                        Err(error) => {
-                            tracing::warn!(%user, %error, "the nodes of a subscriber could not be read");
+        let (node, bucket, mut user) = (node.clone(), bucket.to_owned(), user.bare().to_jid());
+        let spawner = node.spawner.clone();
+        let fan_out = async move {
+            loop {
+                while let Some((session, change)) = presence.next(&user) {
+                    let (mut after, mut is_reported) = (None, false);
+                    loop {
+                        let page = match subscribed_nodes(&node, (&service, &user), after.clone()).await {
+                            Ok(page) => page,
+                            Err(error) => {
+                                if !std::mem::replace(&mut is_reported, true) {
+                                    tracing::warn!(%user, %error, "the nodes of a subscriber could not be read");
+                                }
+                                if change != UserChange::Unavailable {
+                                    break;
+                                }
+                                // Subscriptions end with it.
+                                presence.wait_for_store().await;
+                                continue;
+                            }
+                        };
+                        let own = page.iter().filter(|key| !is_owned_elsewhere(&node, key));
+                        presence.wait_for_rate(&node, &user, page.len()).await;
+                        for key in own {
+                            let (user, input_of) = (session.clone(), key.clone());
+                            let input = NodeInput::UserChanged { user, change };
+                            let message = NodeMessage { node: node.clone(), input };
+                            tasks.clone().send(node.spawner.clone(), input_of, message, MESSAGE_BYTES).await;
+                        }
+                        after = page.last().cloned();
+                        if after.is_none() {
                             break;
                         }
-                    };
-                    let own = page.iter().filter(|key| !is_owned_elsewhere(&node, key));
-                    presence.wait_for_rate(&node, &user, page.len()).await;
-                    for key in own {
-                        send_change(&tasks, &node, key.clone(), &session, change).await;
                     }
-                    after = page.last().cloned();
-                    if after.is_none() {
-                        break;
-                    }
+                }
+                match presence.next_user(&bucket) {
+                    Some(next) => user = next,
+                    None => return,
                 }
             }
         };
-        node.spawner.spawn("pubsub-presence", Box::pin(spread));
+        spawner.spawn("pubsub-presence", Box::pin(fan_out));
     }
 
     /// Another node of the cluster reports a change.
@@ -342,24 +348,19 @@ impl PubSubService {
         let Some((service, user)) = letters.as_str().split_once(' ') else { return };
         let Some((service, user)) = Jid::parse(service).ok().zip(Jid::parse(user).ok()) else { return };
         if change == UserChange::Removed {
-            return self.spread_removed(ctx.node, service, user);
+            return account_removal::remove_here(ctx.node, &user);
         }
         self.shared.watch(ctx.node);
-        if self.shared.presence.add(&user, change) == PresenceOutcome::Starts {
-            self.spread_presence(ctx.node, service, &user);
+        let bucket = bucket_of(ctx.node, user.as_ref());
+        if self.shared.presence.add(bucket, &user, change) == PresenceOutcome::Starts {
+            self.fan_out_presence(ctx.node, service, (bucket, &user));
         }
     }
 
-    /// Passes the removal of an account to the nodes that this node of the cluster owns, and that it concerns.
-    fn spread_removed(&self, node: &Arc<Node>, service: Jid, user: Jid) {
-        let (tasks, node, shared) = (self.tasks.clone(), node.clone(), self.shared.clone());
-        let spawner = node.spawner.clone();
-        let spread = async move {
-            if let Err(error) = spread_removal((&tasks, &*shared), &node, &service, &user).await {
-                tracing::error!(%user, %error, "the nodes of a user were not notified of a change");
-            }
-        };
-        spawner.spawn("pubsub-user", Box::pin(spread));
+    /// Tells a node that an account was removed.
+    pub(crate) async fn send_removed(&self, node: &Arc<Node>, key: Jid, user: &Jid) {
+        let input = NodeInput::UserChanged { user: user.clone(), change: UserChange::Removed };
+        self.send_waiting(node, key, NodeMessage { node: node.clone(), input }, MESSAGE_BYTES).await;
     }
 }
 
@@ -374,51 +375,6 @@ async fn subscribed_nodes(
     let mut nodes: Vec<Jid> = found.into_iter().map(|one| one.node).collect();
     nodes.dedup();
     Ok(nodes)
-}
-
-/// Passes the removal of an account on to its nodes, and to those at which it has a subscription or an affiliation.
-async fn spread_removal(
-    (tasks, shared): (&Arc<NodeTasks>, &PubSubShared),
-    node: &Arc<Node>,
-    service: &Jid,
-    user: &Jid,
-) -> Result<(), StoreError> {
-    let is_meant =
-        |key: &Jid| shared.host.has_node(service.as_ref(), key.as_ref()) && !is_owned_elsewhere(node, key);
-    let mut after = 0;
-    loop {
-        let page = node.stores.pubsub.nodes_of_entity(user.as_ref(), after, MAX_PAGE).await?;
-        for (_, key) in page.iter().filter(|(_, key)| is_meant(key)) {
-            send_change(tasks, node, key.clone(), user, UserChange::Removed).await;
-        }
-        match page.last() {
-            Some((last, _)) => after = *last,
-            None => break,
-        }
-    }
-    if service != user {
-        return Ok(());
-    }
-    // The page after a node that is removed would be empty, so they are removed at the end.
-    let (mut own, mut after) = (Vec::new(), None);
-    loop {
-        let page = node.stores.pubsub.list_all(service.as_ref(), after, MAX_PAGE).await?;
-        after = page.last().map(|one| one.jid.clone());
-        own.extend(page.into_iter().map(|one| one.jid).filter(|key| !is_owned_elsewhere(node, key)));
-        if after.is_none() {
-            break;
-        }
-    }
-    for key in own {
-        send_change(tasks, node, key, user, UserChange::Removed).await;
-    }
-    Ok(())
-}
-
-async fn send_change(tasks: &Arc<NodeTasks>, node: &Arc<Node>, key: Jid, user: &Jid, change: UserChange) {
-    let message =
-        NodeMessage { node: node.clone(), input: NodeInput::UserChanged { user: user.clone(), change } };
-    tasks.clone().send(node.spawner.clone(), key, message, MESSAGE_BYTES).await;
 }
 
 /// The name of the node that a stanza to a service is about: one node of a cluster owns it.

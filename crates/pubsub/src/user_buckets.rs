@@ -27,6 +27,14 @@ pub(crate) struct UserBuckets {
     buckets: LeafMutex<Buckets>,
 }
 
+/// Whose bucket a user's is: an account of this server has one, another domain has one for all its users.
+pub(crate) fn bucket_of<'u>(node: &Node, user: JidRef<'u>) -> &'u str {
+    match node.host(user.domain()) {
+        Some(_) => user.bare().as_str(),
+        None => user.domain(),
+    }
+}
+
 impl UserBuckets {
     /// Full buckets of `burst`, which get `rate` more each second.
     pub(crate) fn new(rate: u32, burst: u32) -> UserBuckets {
@@ -37,9 +45,7 @@ impl UserBuckets {
 
     /// Takes `count` of what a user has; false if that is too much.
     pub(crate) fn try_take(&self, node: &Node, user: JidRef<'_>, count: usize) -> bool {
-        let is_local = node.host(user.domain()).is_some();
-        let user = if is_local { user.bare().as_str() } else { user.domain() };
-        self.take(user, u32::try_from(count).unwrap_or(u32::MAX), node.clock.now())
+        self.take(bucket_of(node, user), u32::try_from(count).unwrap_or(u32::MAX), node.clock.now())
     }
 
     fn take(&self, user: &str, count: u32, now: Millis) -> bool {

@@ -140,6 +140,16 @@ impl WriteQueue {
         !state.ends_when_idle
     }
 
+    /// Whether a write has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.state.lock().has_failed
+    }
+
+    /// What the node has in memory is not what it should be: as after a failed write.
+    pub(crate) fn fail(&self) {
+        self.state.lock().has_failed = true;
+    }
+
     /// Whether a write has failed since the last call.
     pub(crate) fn take_failure(&self) -> bool {
         std::mem::take(&mut self.state.lock().has_failed)
@@ -188,7 +198,7 @@ impl WriteQueue {
     /// Waits until everything is stored; false if that failed.
     pub(crate) async fn flush(&self, node: &Arc<Node>) -> bool {
         if self.is_idle() {
-            return true;
+            return !self.has_failed();
         }
         let (sender, receiver) = answer_channel();
         self.push(node, Vec::new(), AfterWrite::Done(sender));

@@ -92,10 +92,10 @@ const SERVER_GET: IqKey = IqKey::get(IqTarget::Server, Ns::VCardTemp, "vCard");
 const SERVER_SET: IqKey = IqKey::set(IqTarget::Server, Ns::VCardTemp, "vCard");
 
 fn build(builder: &mut FeatureBuilder<'_>) {
-    let most = usize::try_from(builder.options.int("max_bytes")).unwrap_or(usize::MAX);
+    let max_bytes = usize::try_from(builder.options.int("max_bytes")).unwrap_or(usize::MAX);
     let domain = domain_card(builder);
     let hashes = builder.options.bool("photo_hash");
-    builder.provide(SharedVCardPhotos(Arc::new(StoredPhotos { most, hashes })));
+    builder.provide(SharedVCardPhotos(Arc::new(StoredPhotos { max_bytes, hashes })));
     builder.notice(stored_photo::PHOTO_CHANGED, move |ctx: &NoticeCtx<'_>| {
         stored_photo::receive_change(ctx, hashes);
     });
@@ -103,7 +103,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         builder.outgoing(photo::PHASE, photo::interest(), photo::outgoing);
     }
     builder.iq(OWN_GET, |r: &mut IqRequest<'_>| get(r, StanzaCondition::ItemNotFound));
-    builder.iq(OWN_SET, move |r: &mut IqRequest<'_>| set(r, most, hashes).unwrap_or_else(IqFlow::error));
+    builder.iq(OWN_SET, move |r: &mut IqRequest<'_>| set(r, max_bytes, hashes).unwrap_or_else(IqFlow::error));
     // Section 3.3: the same condition for a missing vCard and a missing account.
     builder.iq(OTHER_GET, |r: &mut IqRequest<'_>| get(r, StanzaCondition::ServiceUnavailable));
     builder.iq(SERVER_GET, move |_: &mut IqRequest<'_>| match &domain {
@@ -151,14 +151,14 @@ pub fn index(card: TreeNode<'_>) -> (SearchableProfile, Option<PhotoHash>) {
     (card::searchable(card), photo::photo_hash(card))
 }
 
-fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, StanzaError> {
+fn set(request: &IqRequest<'_>, max_bytes: usize, hashes: bool) -> Result<IqFlow, StanzaError> {
     let large = || {
-        let text = format!("the vCard is larger than the limit of {most} bytes");
+        let text = format!("the vCard is larger than the limit of {max_bytes} bytes");
         // Not policy-violation (RFC 6120, section 8.3.3.12): slixmpp 1.17 does not know it and would wait
         // permanently.
         StanzaError::new(StanzaCondition::NotAcceptable).text(text)
     };
-    if request.payload().len() > most {
+    if request.payload().len() > max_bytes {
         return Err(large());
     }
     let tree = request.tree()?;
@@ -168,13 +168,13 @@ fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, Sta
     let bytes = match element.child_elements().next() {
         Some(_) => Some(
             element
-                .to_standalone(&Limits { element_bytes: most as u32 + 4096, ..FRAGMENT_LIMITS })
+                .to_standalone(&Limits { element_bytes: max_bytes as u32 + 4096, ..FRAGMENT_LIMITS })
                 .map_err(|_| large())?
                 .into_owned(),
         ),
         None => None,
     };
-    if bytes.as_ref().is_some_and(|bytes| bytes.len() > most) {
+    if bytes.as_ref().is_some_and(|bytes| bytes.len() > max_bytes) {
         return Err(large());
     }
     let (node, host, owner) = (request.node.clone(), request.host.clone(), request.from.bare().to_jid());

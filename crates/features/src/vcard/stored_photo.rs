@@ -18,10 +18,13 @@ use super::photo::{self, PhotoSha1};
 /// and the account.
 pub(super) const PHOTO_CHANGED: &str = "vcard-photo";
 
+/// How often a vCard is read and replaced while its owner changes it.
+const MAX_ATTEMPTS: usize = 8;
+
 /// The photos of a host.
 pub(super) struct StoredPhotos {
-    /// Maximum bytes of a vCard.
-    pub(super) most: usize,
+    /// Maximum size of a vCard.
+    pub(super) max_bytes: usize,
     /// Whether hashes are added to presence.
     pub(super) hashes: bool,
 }
@@ -45,34 +48,55 @@ impl VCardPhotos for StoredPhotos {
         owner: Jid,
         photo: Option<NewPhoto>,
     ) -> BoxFuture<'static, Result<(), StoreError>> {
-        let (most, hashes) = (self.most, self.hashes);
+        let (max_bytes, hashes) = (self.max_bytes, self.hashes);
         Box::pin(async move {
-            if photo.as_ref().is_some_and(|photo| !has_its_hash(photo)) {
-                tracing::debug!(account = %owner, "an avatar is not copied to the vCard: its data does not have the hash of its metadata");
-                return Ok(());
+            // The client may store another vCard meanwhile, which must not be lost.
+            for _ in 0..MAX_ATTEMPTS {
+                let before = node.stores.vcards.get(owner.as_ref()).await?;
+                let known = before.as_deref().and_then(photo_of).map(|photo| photo.sha1);
+                if known == photo.as_ref().map(|photo| photo.sha1.to_ascii_lowercase()) {
+                    return Ok(());
+                }
+                let stored = before.as_deref().unwrap_or_default();
+                let card = match photo.as_ref().map(|photo| card_with(&owner, stored, photo, max_bytes)) {
+                    Some(Some(card)) => Some(card),
+                    Some(None) if known.is_none() => return Ok(()),
+                    // The photo before is not the avatar any more.
+                    _ => with_photo(stored, None),
+                };
+                let tree = card.as_deref().map(shared_stanza::tree);
+                let Some(Ok(tree)) = tree.or_else(|| Some(shared_stanza::tree(EMPTY))) else { return Ok(()) };
+                let (searchable, hash) = super::index(tree.root());
+                drop(tree);
+                match node.stores.vcards.replace(owner.as_ref(), before, card, searchable, hash).await? {
+                    Some(true) => {
+                        let mut effects = Effects::default();
+                        photo_changed_everywhere(&node, &host, &owner, hash, hashes, &mut effects);
+                        node.perform(effects);
+                        return Ok(());
+                    }
+                    Some(false) => return Ok(()),
+                    None => {}
+                }
             }
-            let before = node.stores.vcards.get(owner.as_ref()).await?;
-            let known = before.as_deref().and_then(photo_of).map(|photo| photo.sha1);
-            if known == photo.as_ref().map(|photo| photo.sha1.to_ascii_lowercase()) {
-                return Ok(());
-            }
-            let card = with_photo(before.as_deref().unwrap_or_default(), photo.as_ref());
-            if card.as_ref().is_some_and(|card| card.len() > most) {
-                tracing::info!(account = %owner, "an avatar is not copied to the vCard: it is too large");
-                return Ok(());
-            }
-            let tree = card.as_deref().map(shared_stanza::tree);
-            let Some(Ok(tree)) = tree.or_else(|| Some(shared_stanza::tree(EMPTY))) else { return Ok(()) };
-            let (searchable, hash) = super::index(tree.root());
-            drop(tree);
-            if node.stores.vcards.put(owner.as_ref(), card, searchable, hash).await? {
-                let mut effects = Effects::default();
-                photo_changed_everywhere(&node, &host, &owner, hash, hashes, &mut effects);
-                node.perform(effects);
-            }
+            tracing::warn!(account = %owner, "an avatar is not copied to the vCard: the vCard changes repeatedly");
             Ok(())
         })
     }
+}
+
+/// The vCard with a photo; `None` if the photo cannot be in it.
+fn card_with(owner: &Jid, stored: &[u8], photo: &NewPhoto, max_bytes: usize) -> Option<Vec<u8>> {
+    if !has_its_hash(photo) {
+        tracing::debug!(account = %owner, "an avatar is not copied to the vCard: its data does not have the hash of its metadata");
+        return None;
+    }
+    let card = with_photo(stored, Some(photo))?;
+    if card.len() > max_bytes {
+        tracing::info!(account = %owner, "an avatar is not copied to the vCard: it is too large");
+        return None;
+    }
+    Some(card)
 }
 
 const EMPTY: &[u8] = b"<vCard xmlns='vcard-temp'/>";

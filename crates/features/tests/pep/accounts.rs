@@ -99,6 +99,39 @@ fn section_6_accounts_and_their_nodes_are_discovered() {
 }
 
 #[test]
+fn xep_0059_of_many_nodes_those_that_a_user_may_see_are_listed_in_pages() {
+    let engine = verona();
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    let romeo = connect(&engine, "romeo", "orchard", &[]);
+    for number in 0..150 {
+        create(&juliet, &format!("urn:closed:{number}"), &[("access_model", "whitelist")]);
+    }
+    create(&juliet, "urn:open", &[("access_model", "open")]);
+    let list = |client: &NodeClient, set: &str| {
+        answer(client.request(&format!(
+            "<iq to='juliet@example.com' id='d' type='get'><query xmlns='http://jabber.org/protocol/disco#items'>{set}\
+             </query></iq>"
+        )))
+    };
+    let of_romeo = list(&romeo, "");
+    assert!(of_romeo.contains("node='urn:open'") && !of_romeo.contains("urn:closed"), "{of_romeo}");
+    assert!(!of_romeo.contains("<set "), "{of_romeo}");
+    let (mut found, mut page) = (Vec::new(), String::new());
+    for number in 0.. {
+        let answer = list(&juliet, &page);
+        assert_eq!(answer.contains("jid='juliet@example.com/balcony'"), number == 0, "{answer}");
+        found.extend(answer.split(" node='").skip(1).map(|one| one[..one.find('\'').unwrap()].to_owned()));
+        let Some((_, last)) = answer.split_once("<last>") else { break };
+        let last = &last[..last.find('<').unwrap()];
+        page =
+            format!("<set xmlns='http://jabber.org/protocol/rsm'><max>60</max><after>{last}</after></set>");
+    }
+    found.sort();
+    found.dedup();
+    assert_eq!(found.len(), 151);
+}
+
+#[test]
 fn nodes_end_with_their_account_and_administrators_do_not_own_them() {
     let engine = verona();
     let admin = connect(&engine, "nurse", "chamber", &[]);

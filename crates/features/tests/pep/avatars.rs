@@ -141,3 +141,110 @@ fn a_photo_of_no_image_type_and_a_vcard_without_one_make_no_nodes() {
         assert!(get(&juliet, "", &format!("<items node='{node}'/>")).contains("<item-not-found "), "{node}");
     }
 }
+
+#[test]
+fn section_7_an_avatar_that_cannot_be_copied_leaves_no_former_photo() {
+    let other = "0".repeat(40);
+    let with_photo = || {
+        let engine = verona();
+        let juliet = connect(&engine, "juliet", "balcony", &[]);
+        set_vcard(&engine, &juliet, VCARD);
+        assert!(vcard(&engine, &juliet).contains("PHOTO"));
+        (engine, juliet)
+    };
+    let close = |juliet: &NodeClient| {
+        let config = form("node_config", &[("access_model", "whitelist")]);
+        let configure = format!("<configure node='{DATA}'>{config}</configure>");
+        assert!(answer(pubsub(juliet, "", "set", "#owner", &configure)).contains("type='result'"));
+    };
+    // The user has no avatar any more, after the data were closed.
+    let (engine, juliet) = with_photo();
+    close(&juliet);
+    publish_metadata(&juliet, "");
+    let card = vcard(&engine, &juliet);
+    assert!(card.contains("<FN>Juliet</FN>") && !card.contains("PHOTO"), "{card}");
+    // Another avatar that is not open, one elsewhere, and one whose data are not what they say.
+    let info = |url: &str| format!("<info bytes='5' id='{other}' type='image/png'{url}/>");
+    let (engine, juliet) = with_photo();
+    close(&juliet);
+    publish_as(&juliet, DATA, &other, &format!("<data xmlns='{DATA}'>b3RoZXI=</data>"), "");
+    publish_metadata(&juliet, &info(""));
+    assert!(!vcard(&engine, &juliet).contains("PHOTO"), "closed");
+    let (engine, juliet) = with_photo();
+    publish_metadata(&juliet, &info(" url='http://avatars.example.org/happy.gif'"));
+    assert!(!vcard(&engine, &juliet).contains("PHOTO"), "elsewhere");
+    let (engine, juliet) = with_photo();
+    publish_as(&juliet, DATA, &other, &format!("<data xmlns='{DATA}'>b3RoZXI=</data>"), "");
+    publish_metadata(&juliet, &info(""));
+    assert!(!vcard(&engine, &juliet).contains("PHOTO"), "another image");
+}
+
+#[test]
+fn the_photo_stays_until_the_data_of_another_avatar_have_come() {
+    let engine = verona();
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    let other = "d0941e68da8f38151ff86a61fc59f7c5cf9fcaa2";
+    set_vcard(&engine, &juliet, VCARD);
+    publish_metadata(&juliet, &format!("<info bytes='5' id='{other}' type='image/png'/>"));
+    assert!(vcard(&engine, &juliet).contains("dG8="));
+    publish_as(&juliet, DATA, other, &format!("<data xmlns='{DATA}'>b3RoZXI=</data>"), "");
+    assert!(vcard(&engine, &juliet).contains("b3RoZXI="), "also if they come after the metadata");
+}
+
+#[test]
+fn section_3_2_metadata_are_published_when_the_data_are_stored() {
+    let engine = verona_with("pep", "payload_bytes", 150);
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    let romeo = connect(&engine, "romeo", "orchard", &[METADATA]);
+    set_vcard(&engine, &juliet, &VCARD.replace("cGhv", &"cGhv".repeat(50)));
+    assert!(events(&romeo.recv()).is_empty(), "the data are too large for the node");
+    set_vcard(&engine, &juliet, VCARD);
+    assert_eq!(events(&romeo.recv()).len(), 1);
+    // The data node is not in memory, and is read first: the metadata wait for it.
+    let engine = TestNode::with_waiting_handlers(ALL);
+    people(&engine);
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    let romeo = connect(&engine, "romeo", "orchard", &[METADATA]);
+    engine.hold_store_call(Some("pubsub.apply"));
+    juliet.send(&format!("<iq type='set' id='v'>{VCARD}</iq>"));
+    settle(&engine);
+    assert!(events(&romeo.recv()).is_empty(), "before the data are stored");
+    engine.hold_store_call(None);
+    settle(&engine);
+    assert_eq!(events(&romeo.recv()).len(), 1);
+}
+
+#[test]
+fn a_vcard_that_changes_meanwhile_keeps_its_change() {
+    let engine = TestNode::with_waiting_handlers(ALL);
+    people(&engine);
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    set_vcard(&engine, &juliet, "<vCard xmlns='vcard-temp'><FN>Juliet</FN></vCard>");
+    publish_data(&juliet, "open");
+    settle(&engine);
+    engine.hold_store_call(Some("vcards.get"));
+    publish_metadata(&juliet, &info(""));
+    settle(&engine);
+    let stored = answer(
+        juliet.request("<iq type='set' id='v'><vCard xmlns='vcard-temp'><FN>J. Capulet</FN></vCard></iq>"),
+    );
+    assert!(stored.contains("type='result'"), "{stored}");
+    engine.hold_store_call(None);
+    settle(&engine);
+    let card = vcard(&engine, &juliet);
+    assert!(card.contains("J. Capulet") && card.contains(BASE64), "{card}");
+}
+
+#[test]
+fn an_avatar_that_is_too_large_for_the_vcard_leaves_no_former_photo() {
+    let engine = verona_with("vcard", "max_bytes", 1_024);
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    set_vcard(&engine, &juliet, VCARD);
+    // `head -c 1500 /dev/zero | sha1sum`
+    let large = "AAAA".repeat(500);
+    let hash = "4aef92218368e0df083c33a32b2e8d88e35b57b1";
+    publish_as(&juliet, DATA, hash, &format!("<data xmlns='{DATA}'>{large}</data>"), "");
+    publish_metadata(&juliet, &format!("<info bytes='1500' id='{hash}' type='image/png'/>"));
+    let card = vcard(&engine, &juliet);
+    assert!(card.contains("<FN>Juliet</FN>") && !card.contains("PHOTO"), "{card}");
+}

@@ -24,6 +24,15 @@ fn set_private(engine: &TestNode, client: &NodeClient, list: &str) {
     engine.run_tasks();
 }
 
+/// A list that no conversion knows, as an import stores it.
+fn import_private(engine: &TestNode, list: &str) {
+    let key = "jabber:iq:private storage storage:bookmarks".to_owned();
+    let juliet = Jid::parse("juliet@example.com").unwrap();
+    let limits = store::AccountKvLimits { entries: 9, bytes: 9_999 };
+    let put = engine.stores.account_kv.put(juliet.as_ref(), vec![(key, list.into())], limits);
+    assert!(matches!(engine.block_on(put), Ok(store::PutOutcome::Done)));
+}
+
 fn items(client: &NodeClient, node: &str) -> String {
     get(client, "", &format!("<items node='{node}'/>"))
 }
@@ -161,11 +170,7 @@ fn xep_0411_section_5_nodes_that_others_read_are_not_written() {
 #[test]
 fn bookmarks_that_are_only_in_private_xml_are_converted_for_the_first_client_that_asks() {
     let engine = verona();
-    let key = "jabber:iq:private storage storage:bookmarks".to_owned();
-    let juliet = Jid::parse("juliet@example.com").unwrap();
-    let limits = store::AccountKvLimits { entries: 9, bytes: 9_999 };
-    let put = engine.node.stores.account_kv.put(juliet.as_ref(), vec![(key, LIST.into())], limits);
-    assert!(matches!(engine.block_on(put), Ok(store::PutOutcome::Done)));
+    import_private(&engine, LIST);
     let old = connect(&engine, "juliet", "old", &[TUNE]);
     engine.run_tasks();
     assert!(items(&old, ITEMS).contains("<item-not-found "));
@@ -175,4 +180,173 @@ fn bookmarks_that_are_only_in_private_xml_are_converted_for_the_first_client_tha
     let received = [received, modern.recv()].concat();
     assert_eq!(events(&received), [format!("{ITEMS} {PLAY}")]);
     assert!(items(&modern, STORAGE).contains("url='http://w/'"));
+}
+
+/// XEP-0411, section 4: what private XML has is copied before it is replaced.
+#[test]
+fn the_first_change_of_items_or_of_the_list_keeps_what_only_private_xml_has() {
+    let list =
+        format!("<storage xmlns='{STORAGE}'><conference jid='{ORCHARD}' name='The Orcard'/></storage>");
+    let publish_list = |juliet: &NodeClient| {
+        let options = form("publish-options", &[("persist_items", "true"), ("access_model", "whitelist")]);
+        set(
+            juliet,
+            &format!(
+                "<publish node='{STORAGE}'><item id='current'>{list}</item></publish><publish-options>{options}\
+                 </publish-options>"
+            ),
+        );
+    };
+    for is_item in [true, false] {
+        let engine = verona();
+        import_private(&engine, LIST);
+        let juliet = connect(&engine, "juliet", "balcony", &[]);
+        match is_item {
+            true => publish_bookmark(&engine, &juliet, ORCHARD, &orchard("The Orcard")),
+            false => publish_list(&juliet),
+        }
+        engine.run_tasks();
+        for place in [private(&juliet), items(&juliet, STORAGE)] {
+            let has = |text: &str| place.contains(text);
+            assert!(has(PLAY) && has("url='http://w/'") && has("The Orcard"), "{is_item}: {place}");
+        }
+        let own = items(&juliet, ITEMS);
+        assert!(own.contains(PLAY) && own.contains("The Orcard"), "{is_item}: {own}");
+        // All places agree: what is removed is removed everywhere.
+        set_private(&engine, &juliet, "<storage xmlns='storage:bookmarks'/>");
+        for place in [private(&juliet), items(&juliet, STORAGE), items(&juliet, ITEMS)] {
+            assert!(!place.contains("@conference."), "{is_item}: {place}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_keeps_one_bookmark_removes_none_from_the_lists() {
+    let engine = verona();
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    set_private(&engine, &juliet, LIST);
+    let delete = pubsub(&juliet, "", "set", "#owner", &format!("<delete node='{ITEMS}'/>"));
+    assert!(answer(delete).contains("type='result'"));
+    create(&juliet, ITEMS, &[("access_model", "whitelist"), ("max_items", "1")]);
+    for room in [ORCHARD, "crypt@conference.shakespeare.lit"] {
+        set(&juliet, &format!("<publish node='{ITEMS}'><item id='{room}'>{}</item></publish>", orchard("x")));
+        engine.run_tasks();
+    }
+    let list = private(&juliet);
+    assert!(list.contains(PLAY) && list.contains(ORCHARD) && list.contains("crypt@"), "{list}");
+}
+
+fn waiting() -> (TestNode, NodeClient) {
+    let engine = TestNode::with_waiting_handlers(ALL);
+    people(&engine);
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    (engine, juliet)
+}
+
+fn list_of(rooms: &[(&str, &str)]) -> String {
+    let rooms: String =
+        rooms.iter().map(|(jid, name)| format!("<conference jid='{jid}' name='{name}'/>")).collect();
+    format!("<storage xmlns='{STORAGE}'>{rooms}</storage>")
+}
+
+fn send_private(client: &NodeClient, list: &str) {
+    client.send(&format!("<iq type='set' id='p'><query xmlns='jabber:iq:private'>{list}</query></iq>"));
+}
+
+#[test]
+fn a_list_that_changes_while_it_is_converted_leaves_no_bookmark_behind() {
+    for call in ["account_kv.get", "pubsub.load", "pubsub.apply"] {
+        let (engine, juliet) = waiting();
+        engine.hold_store_call(Some(call));
+        send_private(&juliet, &list_of(&[(PLAY, "a"), (ORCHARD, "b")]));
+        settle(&engine);
+        send_private(&juliet, &list_of(&[(PLAY, "a")]));
+        settle(&engine);
+        engine.hold_store_call(None);
+        settle(&engine);
+        juliet.recv();
+        for place in [private(&juliet), items(&juliet, STORAGE), items(&juliet, ITEMS)] {
+            assert!(place.contains(PLAY) && !place.contains(ORCHARD), "{call}: {place}");
+        }
+    }
+}
+
+#[test]
+fn a_list_that_changes_while_items_are_converted_is_not_overwritten() {
+    for call in ["account_kv.get", "pubsub.items", "pubsub.load"] {
+        let (engine, juliet) = waiting();
+        set_private(&engine, &juliet, &list_of(&[(PLAY, "a")]));
+        settle(&engine);
+        engine.hold_store_call(Some(call));
+        juliet.send(&format!(
+            "<iq type='set' id='b'><pubsub xmlns='{PUBSUB}'><publish node='{ITEMS}'><item id='{ORCHARD}'>{}</item>\
+             </publish></pubsub></iq>",
+            orchard("b")
+        ));
+        settle(&engine);
+        send_private(&juliet, &list_of(&[(PLAY, "renamed")]));
+        settle(&engine);
+        engine.hold_store_call(None);
+        settle(&engine);
+        juliet.recv();
+        for place in [private(&juliet), items(&juliet, STORAGE), items(&juliet, ITEMS)] {
+            assert!(place.contains("name='renamed'") && place.contains(ORCHARD), "{call}: {place}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_changes_both_lists_removes_a_bookmark() {
+    let (engine, juliet) = waiting();
+    set_private(&engine, &juliet, &list_of(&[(PLAY, "a"), (ORCHARD, "b")]));
+    settle(&engine);
+    let list = list_of(&[(PLAY, "a")]);
+    engine.hold_store_call(Some("pubsub.load"));
+    send_private(&juliet, &list);
+    let publish = format!("<publish node='{STORAGE}'><item id='current'>{list}</item></publish>");
+    juliet.send(&format!("<iq type='set' id='s'><pubsub xmlns='{PUBSUB}'>{publish}</pubsub></iq>"));
+    settle(&engine);
+    engine.hold_store_call(None);
+    settle(&engine);
+    settle(&engine);
+    juliet.recv();
+    for place in [private(&juliet), items(&juliet, STORAGE), items(&juliet, ITEMS)] {
+        assert!(place.contains(PLAY) && !place.contains(ORCHARD), "{place}");
+    }
+}
+
+#[test]
+fn xep_0411_section_5_a_node_with_members_is_not_written() {
+    let engine = verona();
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    for node in [STORAGE, ITEMS] {
+        create(&juliet, node, &[("access_model", "whitelist"), ("max_items", "max")]);
+        let member = format!(
+            "<affiliations node='{node}'><affiliation jid='romeo@example.com' affiliation='member'/></affiliations>"
+        );
+        assert!(answer(pubsub(&juliet, "", "set", "#owner", &member)).contains("type='result'"));
+    }
+    set_private(&engine, &juliet, LIST);
+    for node in [STORAGE, ITEMS] {
+        assert!(!items(&juliet, node).contains("<item "), "{node}");
+    }
+}
+
+#[test]
+fn many_bookmarks_are_converted_in_batches_that_the_node_admits() {
+    let engine = verona_with("pep", "batch_items", 7);
+    let juliet = connect(&engine, "juliet", "balcony", &[]);
+    let rooms: Vec<String> = (0..50).map(|n| format!("room{n}@conference.shakespeare.lit")).collect();
+    let rooms: Vec<(&str, &str)> = rooms.iter().map(|room| (room.as_str(), "x")).collect();
+    let count = || {
+        let info = get(&juliet, "", &format!("<items node='{ITEMS}'/>"));
+        info.matches("<item ").count()
+    };
+    set_private(&engine, &juliet, &list_of(&rooms));
+    assert_eq!(count(), 50);
+    juliet.recv();
+    let modern = connect(&engine, "juliet", "modern", &[ITEMS]);
+    set_private(&engine, &juliet, &list_of(&rooms[..1]));
+    assert_eq!(count(), 1);
+    assert_eq!(events(&modern.recv()).len(), 7, "49 items in retractions of 7");
 }

@@ -12,8 +12,11 @@ mod several_nodes;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use feature_api::EnabledFeature;
+use feature_api::feature::{Feature, FeatureOptions, OptionValue};
 use jid::Jid;
 use testkit::{NodeClient, TestNode};
+use throng_core::NodeLimits;
 use throng_features::caps::hash::{CapsAlgorithm, HashedIdentity, xep_0115_input};
 use throng_features::registry::ALL;
 
@@ -27,6 +30,25 @@ fn verona() -> TestNode {
     let engine = TestNode::new(ALL);
     people(&engine);
     engine
+}
+
+/// The same with an option of a feature.
+fn verona_with(feature: &str, option: &str, value: i64) -> TestNode {
+    let enabled = |feature: &&'static Feature| EnabledFeature {
+        feature,
+        options: FeatureOptions::defaults(feature.options),
+    };
+    let mut enabled: Vec<EnabledFeature> = ALL.iter().map(enabled).collect();
+    let one = enabled.iter_mut().find(|one| one.feature.name == feature).unwrap();
+    one.options.set(one.feature.options, option, OptionValue::Int(value)).unwrap();
+    let engine = TestNode::start(&enabled, NodeLimits::default());
+    people(&engine);
+    engine
+}
+
+/// Runs the tasks of a node whose tasks may wait until none continues.
+fn settle(engine: &TestNode) {
+    (0..20).for_each(|_| engine.run_tasks());
 }
 
 fn people(engine: &TestNode) {

@@ -234,16 +234,26 @@ impl PubSubNode {
     /// The access model of a stored configuration, and the groups of the roster that it admits; `None` if it cannot be read, or the
     /// node has moved.
     pub(crate) fn stored_access(config: &[u8], limits: &PubSubLimits) -> Option<(AccessModel, Vec<String>)> {
+        let config = PubSubNode::restored_config(config, limits)?;
+        Some((config.access_model, config.roster_groups))
+    }
+
+    /// A stored configuration; `None` if it cannot be read, or the node has moved.
+    pub(crate) fn restored_config(config: &[u8], limits: &PubSubLimits) -> Option<PubSubNodeConfig> {
         let scope = NamespaceContext::client();
         let tree = Tree::parse(config, &scope, &STANZA_LIMITS).ok()?;
         let form = DataForm::read(tree.root()).ok().filter(|form| form.get(REDIRECT).is_none())?;
-        let config = PubSubNodeConfig::restore(&form, limits)?;
-        Some((config.access_model, config.roster_groups))
+        PubSubNodeConfig::restore(&form, limits)
     }
 
     /// The number of the last item in the store.
     pub(crate) fn last_seq(&self) -> Option<u64> {
         self.items.last().map(|head| head.seq)
+    }
+
+    /// Whether there is an item with this id.
+    pub(crate) fn has_item(&self, id: &str) -> bool {
+        self.items.get(id).is_some()
     }
 
     /// Whether the last item must be read from the store, because a later one was removed.

@@ -109,7 +109,8 @@ impl PubSubNode {
         }
     }
 
-    /// Section 8.7: sends requests for approval again, of many the first ones: the others follow when these are answered.
+    /// Section 8.7: sends requests for approval again, of many the first ones: an owner who has answered these asks again for the
+    /// others.
     pub(crate) fn ask_again(
         &mut self,
         ctx: &mut NodeCtx<'_>,

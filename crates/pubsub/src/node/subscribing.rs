@@ -58,7 +58,7 @@ impl PubSubNode {
         let count = existing.len() + usize::from(is_plain);
         let of_user =
             self.special.of_user(jid.as_ref()).len() + usize::from(requester.has_plain_subscription);
-        if of_user >= ctx.limits.subscriptions_per_address || count == 0 && !requester.may_subscribe {
+        if of_user >= ctx.limits.subscriptions_per_user_and_node || count == 0 && !requester.may_subscribe {
             return Err(pubsub_error("too-many-subscriptions"));
         }
         if decision == SubscribeDecision::NeedsApproval && count == 0 {

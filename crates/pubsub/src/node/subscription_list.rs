@@ -65,7 +65,9 @@ impl PubSubNode {
                 approved.by_ref().find(|one| *one.subid == *after);
             }
             Some(after) => {
-                plain_after = Some(Jid::parse(after).map_err(|_| not_found())?);
+                // The id of a special subscription that has ended is no address of a plain one (XEP-0059, section 2.2).
+                let jid = Jid::parse(after).ok().filter(|jid| jid.is_bare() && jid.local().is_some());
+                plain_after = Some(jid.ok_or_else(not_found)?);
                 approved.by_ref().for_each(drop);
             }
             None => {}
@@ -209,14 +211,22 @@ impl PubSubNode {
         if !change.subscriber.is_admitted {
             return false;
         }
-        if ctx.can_be_plain(&change.jid) {
+        let is_plain = ctx.can_be_plain(&change.jid);
+        let of_user = self.special.of_user(change.jid.as_ref()).len();
+        let is_full = !is_plain
+            && (of_user >= ctx.limits.subscriptions_per_user_and_node
+                || self.check_special_capacity(ctx, 1).is_err());
+        if is_full {
+            return false;
+        }
+        // Whether an account exists is no information for others (RFC 6120, section 8.3.3.19): the answer is the same.
+        if !change.subscriber.exists {
+            return true;
+        }
+        if is_plain {
             ctx.changes.push(PubSubChange::Subscribe(change.jid.clone()));
             self.notify_subscription(ctx, &change.jid, "subscribed", None);
             return true;
-        }
-        let of_user = self.special.of_user(change.jid.as_ref()).len();
-        if of_user >= ctx.limits.subscriptions_per_address || self.check_special_capacity(ctx, 1).is_err() {
-            return false;
         }
         let subid: Box<str> = (ctx.new_id)().into();
         let one = NodeSubscription {

@@ -325,8 +325,16 @@ fn an_event_is_built_once_for_subscribers_with_several_subscriptions() {
         };
         with_ctx(subscribe_twice);
     }
-    let notices = handle(&mut node, &requester(&hamlet), publish(&["1"])).notices;
-    let [Notice::Event(event)] = notices.as_slice() else { panic!("{notices:?}") };
+    // Each stanza that is built has an id.
+    let (limits, count) = (limits(), std::cell::Cell::new(0));
+    let new_id = || {
+        count.set(count.get() + 1);
+        format!("id{}", count.get())
+    };
+    let mut ctx = NodeCtx::new(NOW, &new_id, &|_| true, &limits);
+    node.handle(&mut ctx, &requester(&hamlet), publish(&["1"])).unwrap();
+    assert_eq!(count.get(), 1, "one stanza for all");
+    let [Notice::Event(event)] = ctx.notices.as_slice() else { panic!("{:?}", ctx.notices) };
     assert_eq!((event.separate.len(), event.special.len()), (5, 0));
     let (_, subids) = &event.separate[0];
     let own = super::with_subids(&event.stanza, subids).unwrap();

@@ -39,10 +39,6 @@ impl PubSubHost for AccountHost {
         user.bare() == service.bare() && service.domain() == self.domain && has_account
     }
 
-    fn has_node(&self, _: JidRef<'_>, node: JidRef<'_>) -> bool {
-        node.local().is_some() && node.domain() == self.domain
-    }
-
     fn auto_creates(&self, _: &PubSubOptions) -> bool {
         true
     }

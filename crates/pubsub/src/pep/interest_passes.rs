@@ -1,16 +1,14 @@
 //! Passes over the nodes of contacts, which send last items to clients that are interested: one of each session at a time, and of all
 //! sessions a bounded number. A session that waits costs the names and the numbers of its contacts.
 
-use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
 
 use base::lock::LeafMutex;
 use hashbrown::{HashMap, HashSet};
 use jid::Jid;
 
 use super::account_nodes::AccountKey;
+use super::permits::{Permits, TaskPermit};
 
 /// Passes at the same time.
 const MAX_ACTIVE: usize = 256;
@@ -24,27 +22,27 @@ pub(super) struct WaitingInterest {
     pub(super) accounts: HashSet<AccountKey>,
 }
 
-#[derive(Default)]
-struct PassState {
-    /// By session, while its pass runs: what follows it.
-    running: HashMap<Jid, WaitingInterest>,
-    active: usize,
-    waiting: VecDeque<Waker>,
-}
+/// By session, while its pass runs: what follows it.
+type RunningPasses = HashMap<Jid, WaitingInterest>;
 
 /// The passes of a domain.
-#[derive(Default)]
-pub(super) struct InterestPasses(LeafMutex<PassState>);
+pub(super) struct InterestPasses {
+    running: LeafMutex<RunningPasses>,
+    permits: Arc<Permits>,
+}
 
-/// Permission of a pass; it ends when it is dropped.
-pub(super) struct PassPermit(Arc<InterestPasses>);
+impl Default for InterestPasses {
+    fn default() -> InterestPasses {
+        InterestPasses { running: LeafMutex::default(), permits: Permits::new(MAX_ACTIVE) }
+    }
+}
 
 impl InterestPasses {
     /// A session is interested. Whether the caller must start its pass.
     pub(super) fn add(&self, session: &Jid, names: Vec<String>, accounts: Vec<AccountKey>) -> bool {
-        let mut state = self.0.lock();
-        let starts = !state.running.contains_key(session);
-        let waiting = state.running.entry(session.clone()).or_default();
+        let mut running = self.running.lock();
+        let starts = !running.contains_key(session);
+        let waiting = running.entry(session.clone()).or_default();
         for name in names {
             if waiting.names.len() < MAX_NAMES {
                 waiting.names.insert(name);
@@ -56,46 +54,24 @@ impl InterestPasses {
 
     /// What the pass of a session continues with; `None`: it ends.
     pub(super) fn next(&self, session: &Jid) -> Option<WaitingInterest> {
-        let mut state = self.0.lock();
-        let waiting = std::mem::take(state.running.get_mut(session)?);
+        let mut running = self.running.lock();
+        let waiting = std::mem::take(running.get_mut(session)?);
         if waiting.names.is_empty() {
-            state.running.remove(session);
+            running.remove(session);
             return None;
         }
         Some(waiting)
     }
 
     /// Waits until there are few enough passes.
-    pub(super) async fn permit(self: &Arc<Self>) -> PassPermit {
-        poll_fn(|cx| {
-            let mut state = self.0.lock();
-            if state.active < MAX_ACTIVE {
-                state.active += 1;
-                return Poll::Ready(());
-            }
-            state.waiting.push_back(cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
-        PassPermit(self.clone())
-    }
-}
-
-impl Drop for PassPermit {
-    fn drop(&mut self) {
-        let next = {
-            let mut state = self.0.0.lock();
-            state.active -= 1;
-            state.waiting.pop_front()
-        };
-        next.into_iter().for_each(Waker::wake);
+    pub(super) async fn permit(&self) -> TaskPermit {
+        self.permits.acquire().await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::task::Context;
 
     #[test]
     fn a_session_has_one_pass_that_takes_what_arrives_meanwhile() {
@@ -110,21 +86,5 @@ mod tests {
         assert_eq!(passes.next(&session).unwrap().names.len(), 2);
         assert_eq!(passes.next(&session), None);
         assert!(passes.add(&session, names(&["a"]), Vec::new()), "again");
-    }
-
-    #[test]
-    fn passes_wait_for_each_other() {
-        let passes = Arc::new(InterestPasses::default());
-        let permit = || {
-            let mut waits = Box::pin(passes.permit());
-            match waits.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(permit) => Some(permit),
-                Poll::Pending => None,
-            }
-        };
-        let mut active: Vec<PassPermit> = (0..MAX_ACTIVE).map(|_| permit().unwrap()).collect();
-        assert!(permit().is_none());
-        active.pop();
-        assert!(permit().is_some());
     }
 }

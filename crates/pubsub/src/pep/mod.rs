@@ -26,6 +26,7 @@ mod interest_passes;
 mod notice;
 mod notifications;
 mod options;
+mod permits;
 
 use std::sync::Arc;
 
@@ -46,8 +47,8 @@ use xml::Ns;
 use self::account_host::{AccountHost, PepAccounts};
 use self::discovery::AccountDiscovery;
 use self::interest_passes::InterestPasses;
-use crate::pubsub_shared::UserChange;
 use crate::service::PubSubService;
+use crate::{ServiceOfHost, account_removal};
 
 /// Personal eventing.
 pub static FEATURE: Feature = Feature {
@@ -137,7 +138,8 @@ pub(crate) struct PersonalEventing {
 }
 
 /// Personal eventing of a host, which is notified of accounts of other domains that are removed.
-struct PepOfHost(Arc<PersonalEventing>);
+#[derive(Clone)]
+pub(crate) struct PepOfHost(pub(crate) Arc<PersonalEventing>);
 
 impl Provided for PepOfHost {
     const NAME: &'static str = "personal eventing";
@@ -156,6 +158,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         }
     });
     pep.service.shared.set_options(options);
+    pep.accounts.conversions.set_nodes(&pep.service.shared);
     for key in REQUESTS {
         let pep = pep.clone();
         builder.iq(*key, move |request: &mut IqRequest<'_>| pep.handle_request(request, key.set));
@@ -187,17 +190,19 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     let of_notices = pep.clone();
     builder.notice(notice::REMOVED, move |ctx: &NoticeCtx<'_>| of_notices.service.handle_notice(ctx));
     builder.notice(notice::EVENT, notifications::receive);
+    let of_conversions = pep.clone();
+    builder.notice(notice::CONVERSION, move |ctx: &NoticeCtx<'_>| {
+        of_conversions.accounts.conversions.receive(ctx);
+    });
     builder.notice(notice::INTEREST, move |ctx: &NoticeCtx<'_>| pep.receive_interest(ctx));
 }
 
-/// Removes the nodes of an account, and what it has at nodes of other accounts, which may be of other domains.
+/// Removes the nodes of an account, and what it has at nodes of all domains, unless the service of its domain does.
 fn account_removed(ctx: &mut RemovedCtx<'_>) -> Flow {
-    let user = ctx.jid.bare().to_jid();
-    for host in ctx.node.hosts() {
-        let Some(PepOfHost(pep)) = host.extensions.get() else { continue };
-        let service = if host.domain() == user.domain() { user.clone() } else { host.jid.clone() };
-        let of_user = (service, user.clone());
-        pep.service.user_changed(notice::REMOVED, ctx.node, &host, of_user, UserChange::Removed);
+    if ctx.host.extensions.get::<ServiceOfHost>().is_none()
+        && let Some(PepOfHost(pep)) = ctx.host.extensions.get()
+    {
+        account_removal::remove_everywhere(ctx, &pep.service, notice::REMOVED);
     }
     Flow::Next
 }

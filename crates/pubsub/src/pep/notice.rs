@@ -20,6 +20,8 @@ use super::account_nodes::AccountKey;
 pub(crate) const EVENT: &str = "pep-event";
 /// Name of the notice of a client's interest: its full address, the names of nodes, and the number of accounts.
 pub(crate) const INTEREST: &str = "pep-interest";
+/// Name of the notice that data of an account must be converted: the letter of what has changed, a space, and the account.
+pub(crate) const CONVERSION: &str = "pep-conversion";
 /// Name of the notice of an account's removal.
 pub(crate) const REMOVED: &str = "pep-removed";
 /// Accounts of one notice: a larger list is several.

@@ -52,7 +52,7 @@ pub(crate) fn read(options: &FeatureOptions) -> PubSubOptions {
             payload_bytes: small("payload_bytes"),
             affiliations: 1_000,
             special_subscriptions: 100,
-            subscriptions_per_address: 10,
+            subscriptions_per_user_and_node: 10,
             form_fields: 128,
             batch_items: of("batch_items"),
         },

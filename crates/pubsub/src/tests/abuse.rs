@@ -8,8 +8,7 @@ use store::blocklists::Unblock;
 
 use super::*;
 use crate::pep;
-
-const NOBODY: &str = "nobody@example.com";
+use crate::pubsub_shared::UserChange;
 
 fn subscribe_at(client: &NodeClient, node: &str, jid: &str) -> String {
     set(client, &format!("<subscribe node='{node}' jid='{jid}'/>"))
@@ -25,7 +24,7 @@ fn change_subscriptions(owner: &NodeClient, node: &str, changes: &[(&str, &str)]
 
 #[test]
 fn subscriptions_of_all_resources_of_a_user_are_limited_together() {
-    let denmark = Denmark::with(&[("subscriptions_per_address", OptionValue::Int(2))]);
+    let denmark = Denmark::with(&[("subscriptions_per_user_and_node", OptionValue::Int(2))]);
     let hamlet = denmark.node(&[]);
     let francisco = denmark.connect("francisco");
     let of = |resource: &str| subscribe_at(&francisco, NODE, &format!("francisco@example.com/{resource}"));
@@ -41,8 +40,6 @@ fn subscriptions_of_all_resources_of_a_user_are_limited_together() {
 fn an_owner_subscribes_accounts_only_and_leaves_them_room() {
     let denmark = Denmark::with(&[("subscriptions_per_user", OptionValue::Int(4))]);
     let hamlet = denmark.node(&[]);
-    let refused = change_subscriptions(&hamlet, NODE, &[(NOBODY, "subscribed")]);
-    assert_error(&refused, "modify", "not-acceptable", "");
     let bernardo = denmark.connect("bernardo");
     for (node, is_done) in [("a", true), ("b", true), ("c", false)] {
         create(&hamlet, node, &[]);
@@ -54,6 +51,36 @@ fn an_owner_subscribes_accounts_only_and_leaves_them_room() {
         let own = subscribe_at(&bernardo, node, "bernardo@example.com");
         assert!(own.contains("subscription='subscribed'"), "half of the limit is for the user: {own}");
     }
+}
+
+/// RFC 6120, section 8.3.3.19: an error must not tell which accounts exist.
+#[test]
+fn an_owner_does_not_learn_from_answers_which_accounts_exist() {
+    let denmark = Denmark::with(&[("special_subscriptions", OptionValue::Int(1))]);
+    let hamlet = denmark.node(&[]);
+    let closed = [("pubsub#access_model", "whitelist")];
+    create(&hamlet, "closed", &closed);
+    let answer = |node: &str, jid: &str, state: &str| {
+        change_subscriptions(&hamlet, node, &[(jid, state)]).replace(jid, "JID")
+    };
+    for (node, resource, state) in [
+        (NODE, "", "subscribed"),
+        (NODE, "/x", "subscribed"),
+        // The room for it is taken now.
+        (NODE, "/y", "subscribed"),
+        (NODE, "", "none"),
+        (NODE, "", "pending"),
+        ("closed", "", "subscribed"),
+    ] {
+        let of = |user: &str| answer(node, &format!("{user}@example.com{resource}"), state);
+        // The account that exists comes last: what it takes is not there for the other one.
+        let absent = if resource == "/y" { String::new() } else { of("nobody") };
+        let present = of("horatio");
+        let absent = if resource == "/y" { of("nobody") } else { absent };
+        assert_eq!(absent, present, "{node} {resource} {state}");
+    }
+    let listed = owner_get(&hamlet, &format!("<subscriptions node='{NODE}'/>"));
+    assert!(!listed.contains("nobody"), "nothing is stored: {listed}");
 }
 
 #[test]
@@ -228,6 +255,93 @@ fn presence_of_one_user_does_not_displace_the_end_of_that_of_others() {
     denmark.engine.run_tasks();
     publish(&hamlet, "1");
     assert!(!francisco.recv().is_empty() && bernardo.recv().is_empty());
+}
+
+#[test]
+fn the_end_of_presence_waits_until_the_store_answers() {
+    let denmark = waiting(&[]);
+    let hamlet = denmark.node(&[("pubsub#tempsub", "1")]);
+    let francisco = denmark.connect("francisco");
+    subscribe(&francisco);
+    denmark.engine.set_store_failing(true);
+    francisco.send(&format!("<presence to='{SERVICE}' type='unavailable'/>"));
+    denmark.engine.run_tasks();
+    denmark.engine.set_store_failing(false);
+    denmark.engine.advance(20);
+    denmark.engine.run_tasks();
+    francisco.recv();
+    publish(&hamlet, "1");
+    assert!(francisco.recv().is_empty());
+}
+
+#[test]
+fn users_of_another_domain_who_wait_for_their_rate_take_no_place_of_others() {
+    let denmark = waiting(&[]);
+    let hamlet = denmark.node(&[("pubsub#send_last_published_item", "on_sub_and_presence")]);
+    let francisco = denmark.connect("francisco");
+    subscribe(&francisco);
+    publish(&hamlet, "1");
+    francisco.recv();
+    let presence = &pubsub_presence(&denmark);
+    // All nodes of the domain's rate are visited.
+    let far = |number: usize| jid::Jid::parse(&format!("u{number}@far.lit/x")).unwrap();
+    for number in 0..2_000 {
+        presence.add("far.lit", &far(number), UserChange::Available);
+    }
+    francisco.send(&format!("<presence to='{SERVICE}'/>"));
+    denmark.engine.run_tasks();
+    assert!(francisco.recv().concat().contains("<item id='1'>"));
+}
+
+fn pubsub_presence(denmark: &Denmark) -> std::sync::Arc<crate::presence_fan_out::PresenceFanOuts> {
+    let host = denmark.engine.node.host("example.com").unwrap();
+    let crate::ServiceOfHost(service) = host.extensions.get().unwrap();
+    service.shared.presence.clone()
+}
+
+#[test]
+fn an_event_to_few_subscribers_reads_no_roster_and_one_to_many_reads_it_once() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[("pubsub#access_model", "presence")]);
+    let users: Vec<String> = (0..40).map(|number| format!("user{number}")).collect();
+    for user in &users {
+        denmark.engine.create_user(user);
+        denmark.engine.add_contact("hamlet", user, Subscription::FROM | Subscription::IN_ROSTER);
+    }
+    let clients: Vec<NodeClient> = users.iter().map(|user| denmark.connect(user)).collect();
+    let publish_and_count = |id: &str| {
+        denmark.engine.store_calls();
+        publish(&hamlet, id);
+        denmark.engine.store_calls().iter().filter(|call| **call == "roster.get").count()
+    };
+    assert!(subscribe(&clients[0]).contains("subscription='subscribed'"));
+    assert_eq!(publish_and_count("1"), 0);
+    assert_eq!(clients[0].recv().len(), 1);
+    clients[1..].iter().for_each(|client| drop(subscribe(client)));
+    assert_eq!(publish_and_count("2"), 1);
+    assert_eq!(publish_and_count("3"), 0, "the roster has not changed");
+    assert!(clients.iter().all(|client| client.recv().len() == 2));
+    denmark.engine.add_contact("hamlet", "user7", Subscription::IN_ROSTER);
+    assert_eq!(publish_and_count("4"), 1);
+    let received: Vec<usize> = clients.iter().map(|client| client.recv().len()).collect();
+    assert_eq!((received[7], received.iter().sum::<usize>()), (0, 39));
+}
+
+#[test]
+fn the_page_after_a_subscription_that_has_ended_is_an_error() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[]);
+    let (francisco, bernardo) = (denmark.connect("francisco"), denmark.connect("bernardo"));
+    let own = subscribe_at(&francisco, NODE, francisco.full());
+    let subid = attribute(&own, "subid");
+    subscribe(&bernardo);
+    set(&francisco, &format!("<unsubscribe node='{NODE}' jid='{}' subid='{subid}'/>", francisco.full()));
+    for after in [&subid, "horatio@example.com"] {
+        let page = format!(
+            "<subscriptions node='{NODE}'/><set xmlns='http://jabber.org/protocol/rsm'><max>2</max><after>{after}</after></set>"
+        );
+        assert_error(&owner_get(&hamlet, &page), "cancel", "item-not-found", "");
+    }
 }
 
 #[test]
@@ -467,9 +581,10 @@ fn a_contact_that_is_removed_or_blocked_receives_nothing_from_an_account() {
     denmark.engine.add_contact("hamlet", "francisco", Subscription::IN_ROSTER);
     assert_eq!((publish("urn:open", "2"), publish("urn:contacts", "2")), (1, 0));
     let (owner, other) = (hamlet.bare().to_jid(), francisco.bare().to_jid());
-    let stores = &denmark.engine.stores;
+    let node = &denmark.engine.node;
     let block =
-        stores.blocklists.update_blocklist(owner.as_ref(), vec![other], Unblock::These(Vec::new()), 10);
-    denmark.engine.block_on(block).unwrap();
+        node.account_views().update_blocklist(node, &owner, vec![other], Unblock::These(Vec::new()), 10);
+    let (_, is_read_elsewhere) = denmark.engine.block_on(block).unwrap();
+    denmark.engine.block_on(is_read_elsewhere);
     assert_eq!(publish("urn:open", "3"), 0);
 }

@@ -27,7 +27,7 @@ fn nodes_are_created_by_those_who_may() {
 fn section_6_1_3_9_subscriptions_of_a_user_are_limited() {
     let denmark = Denmark::with(&[
         ("subscriptions_per_user", OptionValue::Int(2)),
-        ("subscriptions_per_address", OptionValue::Int(3)),
+        ("subscriptions_per_user_and_node", OptionValue::Int(3)),
     ]);
     let hamlet = denmark.node(&[]);
     let francisco = denmark.connect("francisco");
@@ -141,9 +141,11 @@ fn a_refused_flood_disturbs_no_neighbour() {
 fn users_that_do_not_exist_are_not_subscribed() {
     let denmark = Denmark::new();
     let hamlet = denmark.node(&[("pubsub#notification_type", "normal")]);
-    let content = "<subscription jid='nobody@example.com' subscription='subscribed'/>";
-    let refused = owner_set(&hamlet, &format!("<subscriptions node='{NODE}'>{content}</subscriptions>"));
-    assert_error(&refused, "modify", "not-acceptable", "");
+    for jid in ["nobody@example.com", "nobody@example.com/elsinore"] {
+        let content = format!("<subscription jid='{jid}' subscription='subscribed'/>");
+        let answer = owner_set(&hamlet, &format!("<subscriptions node='{NODE}'>{content}</subscriptions>"));
+        assert_result(&hamlet, &answer, "");
+    }
     publish(&hamlet, "1");
     denmark.engine.run_tasks();
     let listed = owner_get(&hamlet, &format!("<subscriptions node='{NODE}'/>"));

@@ -34,7 +34,7 @@ pub(crate) fn limits() -> PubSubLimits {
         payload_bytes: 1_000,
         affiliations: 10,
         special_subscriptions: 10,
-        subscriptions_per_address: 3,
+        subscriptions_per_user_and_node: 3,
         form_fields: 64,
         batch_items: 5,
     }

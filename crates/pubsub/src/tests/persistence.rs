@@ -147,3 +147,95 @@ fn a_removed_account_of_another_domain_leaves_nothing_either() {
     assert!(!get(&again, "<subscriptions/>").contains("<subscription "));
     assert_error(&publish(&again, "1"), "auth", "forbidden", "");
 }
+
+#[test]
+fn a_node_that_could_not_be_closed_is_not_reported_as_closed() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.node(&[]);
+    let francisco = denmark.connect("francisco");
+    subscribe(&francisco);
+    denmark.engine.set_store_failing(true);
+    let close = || configure(&hamlet, &[("pubsub#access_model", "whitelist")]);
+    assert_error(&close(), "wait", "resource-constraint", "");
+    denmark.engine.set_store_failing(false);
+    publish(&hamlet, "1");
+    assert!(francisco.recv().concat().contains("<item id='1'>"), "it is still open");
+    assert_result(&hamlet, &close(), "");
+    francisco.recv();
+    publish(&hamlet, "2");
+    assert!(francisco.recv().is_empty());
+}
+
+/// Its weight and its creator are known when it is read, so that nodes that are used once count, too.
+#[test]
+fn a_large_node_that_is_used_once_counts_with_everything_it_has() {
+    let denmark = Denmark::with(&[("cached_nodes", OptionValue::Int(2))]);
+    let hamlet = denmark.node(&[("pubsub#max_items", "max")]);
+    for batch in 0..3 {
+        let items: String =
+            (0..100).map(|item| format!("<item id='{batch}-{item}'>{ENTRY}</item>")).collect();
+        set(&hamlet, &format!("<publish node='{NODE}'>{items}</publish>"));
+    }
+    forget(&denmark);
+    for _ in 0..2 {
+        denmark.engine.store_calls();
+        get(&hamlet, &format!("<items node='{NODE}'/>"));
+        assert!(denmark.engine.store_calls().contains(&"pubsub.load"), "it is larger than the room for all");
+    }
+}
+
+#[test]
+fn nodes_that_are_used_once_count_for_their_creator() {
+    let denmark = Denmark::with(&[("cached_nodes", OptionValue::Int(6))]);
+    let (hamlet, francisco) = (denmark.connect("hamlet"), denmark.connect("francisco"));
+    create(&francisco, "own", &[]);
+    for number in 0..20 {
+        create(&hamlet, &format!("n{number}"), &[]);
+    }
+    forget(&denmark);
+    let items = |node: &str| get(&hamlet, &format!("<items node='{node}'/>"));
+    items("own");
+    for number in 0..20 {
+        items(&format!("n{number}"));
+    }
+    denmark.engine.store_calls();
+    items("own");
+    assert!(!denmark.engine.store_calls().contains(&"pubsub.load"), "nodes of another user have its room");
+}
+
+#[test]
+fn what_a_removed_account_has_is_read_once() {
+    let enabled = [&FEATURE, &crate::pep::FEATURE]
+        .map(|feature| EnabledFeature { feature, options: FeatureOptions::defaults(feature.options) });
+    let denmark = Denmark { engine: TestNode::start(&enabled, NodeLimits::default()) };
+    for user in ["hamlet", "francisco"] {
+        denmark.engine.create_user(user);
+    }
+    let hamlet = denmark.node(&[]);
+    let francisco = denmark.connect("francisco");
+    let at = |client: &NodeClient, account: &str, content: &str| {
+        answer_of(client.request(&format!(
+            "<iq type='set' to='{account}@example.com' id='r1'><pubsub xmlns='http://jabber.org/protocol/pubsub'>{content}</pubsub></iq>"
+        )))
+    };
+    let open = form("node_config", &[("pubsub#access_model", "open")]);
+    let create = format!("<create node='urn:own'/><configure>{open}</configure>");
+    assert!(at(&francisco, "francisco", &create).contains("type='result'"));
+    assert!(at(&hamlet, "hamlet", &create).contains("type='result'"));
+    subscribe(&francisco);
+    at(&francisco, "hamlet", "<subscribe node='urn:own' jid='francisco@example.com'/>");
+    let jid = jid::Jid::parse("francisco@example.com").unwrap();
+    let host = denmark.engine.node.host("example.com").unwrap();
+    denmark.engine.store_calls();
+    denmark.engine.node.account_removed(&host, jid.as_ref(), Vec::new());
+    denmark.engine.run_tasks();
+    let reads = denmark.engine.store_calls().iter().filter(|call| **call == "pubsub.nodes_of_entity").count();
+    assert_eq!(reads, 2, "a page, and that there are no more");
+    let again = denmark.connect_as("francisco", "barracks");
+    assert!(!get(&again, "<subscriptions/>").contains("<subscription "));
+    publish(&hamlet, "1");
+    at(&hamlet, "hamlet", &format!("<publish node='urn:own'><item id='1'>{ENTRY}</item></publish>"));
+    assert!(again.recv().is_empty());
+    let items = at(&again, "francisco", "<retract node='urn:own'><item id='1'/></retract>");
+    assert_error(&items, "cancel", "item-not-found", "");
+}

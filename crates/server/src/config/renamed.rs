@@ -72,6 +72,7 @@ const RENAMED: &[(&str, &str, Now)] = &[
     ("modules.presence", "presence_bytes", Key("max_bytes")),
     ("modules.private_storage", "bytes", Key("max_bytes")),
     ("modules.private_storage", "entries", Key("max_entries")),
+    ("modules.pubsub", "subscriptions_per_address", Key("subscriptions_per_user_and_node")),
     ("modules.registration", "per_address", Key("accounts_per_hour_per_address")),
     ("modules.registration", "per_hour", Key("accounts_per_hour")),
     ("modules.registration", "reserved", Key("reserved_usernames")),

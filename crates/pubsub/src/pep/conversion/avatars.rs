@@ -1,13 +1,15 @@
 //! Avatars (XEP-0084) and photos of vCards (XEP-0153): XEP-0398 1.0.0, section 3.
 //!
-//! vCards are readable by everybody, so an avatar is copied into the vCard only if its data are open to everybody, too (section 7).
+//! vCards are readable by everybody, so an avatar is copied into the vCard only if its data are open to everybody, too (section 7). A
+//! photo that was the avatar before does not stay.
 
 use feature_api::account_data::{NewPhoto, SharedVCardPhotos};
 use store::StoreError;
 use throng_core::shared_stanza;
 use xml::{Ns, Writer};
 
-use super::{AVATAR_DATA, AVATAR_METADATA, Conversion, ConvertedNode};
+use super::{AVATAR_DATA, AVATAR_METADATA, Conversion, ConversionError, ConvertedNode};
+use crate::node_config::AccessModel;
 
 /// What the metadata say about data at the data node: hash and media type.
 struct AvatarInfo {
@@ -40,27 +42,38 @@ impl AvatarMetadata {
         let is_empty = root.child_elements().all(|child| child.is("stop", Ns::AvatarMetadata));
         Some(AvatarMetadata { at_node, is_empty })
     }
+
+    /// Whether an avatar has this hash.
+    fn has(&self, sha1: &str) -> bool {
+        self.at_node.iter().any(|info| info.id == sha1)
+    }
 }
 
-impl Conversion {
+impl Conversion<'_> {
     /// Section 3.1: from the items to the vCard.
-    pub(super) async fn convert_avatar(&self) -> Result<(), StoreError> {
+    pub(super) async fn convert_avatar(&self) -> Result<(), ConversionError> {
         let Some(SharedVCardPhotos(photos)) = self.host.extensions.get() else { return Ok(()) };
         let Some(metadata) = self.load(AVATAR_METADATA).await? else { return Ok(()) };
         let Some(metadata) = self.current_metadata(&metadata).await? else { return Ok(()) };
-        let data = self.load(AVATAR_DATA).await?;
-        if data.as_ref().is_some_and(|data| data.access_model != "open") {
-            return Ok(());
+        let mut photo = None;
+        if !metadata.is_empty {
+            let known = photos.photo(self.node.clone(), self.account.clone()).await?;
+            if known.is_some_and(|known| metadata.has(&known.sha1)) {
+                return Ok(());
+            }
+            let data = self.load(AVATAR_DATA).await?;
+            let is_open = data.as_ref().is_none_or(|data| data.access_model == AccessModel::Open);
+            if let Some(data) = data.as_ref().filter(|_| is_open) {
+                photo = self.photo_of(&metadata, data).await?;
+            }
+            // The data may follow.
+            if is_open && photo.is_none() && !metadata.at_node.is_empty() {
+                return Ok(());
+            }
         }
-        let photo = match (metadata.is_empty, &data) {
-            (true, _) => None,
-            (false, None) => return Ok(()),
-            (false, Some(data)) => match self.photo_of(&metadata, data).await? {
-                Some(photo) => Some(photo),
-                None => return Ok(()),
-            },
-        };
-        photos.set_photo(self.node.clone(), self.host.clone(), self.account.clone(), photo).await
+        self.check_newest()?;
+        photos.set_photo(self.node.clone(), self.host.clone(), self.account.clone(), photo).await?;
+        Ok(())
     }
 
     async fn current_metadata(&self, of: &ConvertedNode) -> Result<Option<AvatarMetadata>, StoreError> {
@@ -89,7 +102,7 @@ impl Conversion {
     }
 
     /// Section 3.2: from the vCard to the items.
-    pub(super) async fn convert_photo(&self) -> Result<(), StoreError> {
+    pub(super) async fn convert_photo(&self) -> Result<(), ConversionError> {
         let Some(SharedVCardPhotos(photos)) = self.host.extensions.get() else { return Ok(()) };
         let photo = photos.photo(self.node.clone(), self.account.clone()).await?;
         let metadata = self.load(AVATAR_METADATA).await?;
@@ -97,35 +110,37 @@ impl Conversion {
             Some(metadata) => self.current_metadata(metadata).await?,
             None => None,
         };
-        let mut requests = self.requests();
+        let last_info = metadata.as_ref().and_then(ConvertedNode::last_item);
+        self.check_newest()?;
         let Some(photo) = photo else {
             if current.is_some_and(|current| !current.is_empty) {
-                requests
-                    .publish(AVATAR_METADATA, [("", &b"<metadata xmlns='urn:xmpp:avatar:metadata'/>"[..])]);
-                requests.send();
+                let empty = (String::new(), b"<metadata xmlns='urn:xmpp:avatar:metadata'/>".to_vec());
+                self.publish(AVATAR_METADATA, last_info, [empty]).await?;
             }
             return Ok(());
         };
-        let is_current =
-            current.is_some_and(|current| current.at_node.iter().any(|info| info.id == photo.sha1));
+        let is_current = current.is_some_and(|current| current.has(&photo.sha1));
         if is_current || !photo.media_type.to_ascii_lowercase().starts_with("image/") {
             return Ok(());
         }
         // The vCard is open to everybody. The access to nodes that exist is what their owner wants.
         let open = [("pubsub#access_model", "open")];
-        requests.create(AVATAR_DATA, &open);
-        if metadata.is_none() {
-            requests.create(AVATAR_METADATA, &open);
+        let data = self.load(AVATAR_DATA).await?;
+        if data.is_none() {
+            self.create(AVATAR_DATA, &open).await?;
         }
-        let (mut data, mut info) = (Vec::new(), Vec::new());
-        Writer::new(&mut data).start_ns("data", Ns::AvatarData).text(&photo.base64).end();
+        if metadata.is_none() {
+            self.create(AVATAR_METADATA, &open).await?;
+        }
+        let (mut payload, mut info) = (Vec::new(), Vec::new());
+        Writer::new(&mut payload).start_ns("data", Ns::AvatarData).text(&photo.base64).end();
         let mut w = Writer::new(&mut info);
         w.start_ns("metadata", Ns::AvatarMetadata).start("info");
         w.attr("bytes", &photo.octets.to_string()).attr("id", &photo.sha1).attr("type", &photo.media_type);
         w.end().end();
-        requests.publish(AVATAR_DATA, [(photo.sha1.as_str(), data.as_slice())]);
-        requests.publish(AVATAR_METADATA, [(photo.sha1.as_str(), info.as_slice())]);
-        requests.send();
-        Ok(())
+        // First the data, then the metadata: subscribers ask for the data at once.
+        let last_data = data.as_ref().and_then(ConvertedNode::last_item);
+        self.publish(AVATAR_DATA, last_data, [(photo.sha1.clone(), payload)]).await?;
+        self.publish(AVATAR_METADATA, last_info, [(photo.sha1.clone(), info)]).await
     }
 }

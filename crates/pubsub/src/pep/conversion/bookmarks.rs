@@ -1,23 +1,24 @@
 //! Bookmarks of rooms: as items (XEP-0402 1.2.0, section 5.3), as a list in one item (XEP-0048 1.2, section 3), and the same list
 //! in private XML (XEP-0411 1.1.0, section 3).
 //!
-//! The list is written anew when items have changed, with what it has besides rooms; items are published and retracted one by
-//! one when a list has changed, with their extensions, which lists cannot have.
+//! The list is written anew when items have changed, with what it has besides rooms; items that differ are published and retracted
+//! when a list has changed, with their extensions, which lists cannot have.
+//!
+//! Which places agreed after the last conversion, and on what, is stored ([`AgreedPlaces`]). If one of them has changed since, the others
+//! follow it. Otherwise the bookmarks are merged: what only an older client, an import, a place that was not private, or another
+//! client at the same time has stored must not be lost.
 //!
 //! # Pitfalls
 //!
-//! Bookmarks are private: nodes that others may read are not written (XEP-0411, section 5).
+//! Bookmarks are private: a node to which others have access, also by an affiliation, is not written (XEP-0411, section 5).
 
 use std::collections::BTreeMap;
 
-use feature_api::account_data::SharedPrivateXml;
-use jid::Jid;
-use store::StoreError;
-use throng_core::limits::STANZA_LIMITS;
-use throng_core::shared_stanza;
-use xml::{Ns, TreeNode, Writer};
+use feature_api::account_data::{PrivateXmlOutcome, SharedPrivateXml};
+use store::{AccountKvLimits, PubSubItemHead, StoreError};
 
-use super::{BOOKMARKS, Conversion, ConvertedNode, OwnRequests, STORAGE};
+use super::bookmark_formats::{BookmarkItem, BookmarkList, BookmarkMap};
+use super::{BOOKMARKS, Conversion, ConversionError, ConvertedNode, STORAGE};
 
 /// Bookmarks that are converted; those of accounts with more are not.
 const MAX_BOOKMARKS: usize = 1_000;
@@ -25,10 +26,12 @@ const MAX_BOOKMARKS: usize = 1_000;
 const PAGE: usize = 50;
 /// Bytes of all bookmarks.
 const MAX_BYTES: usize = 1 << 20;
-/// Items of one request.
+/// Items of one request, unless the option is lower.
 const BATCH: usize = 20;
 /// Id of the item with all bookmarks.
 const CURRENT: &str = "current";
+/// Key of [`AgreedPlaces`].
+const AGREED: &str = "throng:bookmarks-agreed";
 
 /// Configuration of both nodes: XEP-0223, section 4, and XEP-0402, section 3.3.
 const PRIVATE: &[(&str, &str)] = &[("pubsub#access_model", "whitelist"), ("pubsub#persist_items", "true")];
@@ -39,158 +42,260 @@ const PRIVATE_ITEMS: &[(&str, &str)] = &[
     ("pubsub#send_last_published_item", "never"),
 ];
 
-/// A bookmark of a room, without extensions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Bookmark {
-    name: Option<String>,
-    is_joined: bool,
-    nick: Option<String>,
-    password: Option<String>,
+/// Where bookmarks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BookmarkPlace {
+    Items,
+    Storage,
+    PrivateXml,
 }
 
-/// Bookmarks by the address of their room.
-type BookmarkMap = BTreeMap<String, Bookmark>;
-
-/// A list of bookmarks.
-#[derive(Debug, Default)]
-struct BookmarkList {
-    rooms: BookmarkMap,
-    /// Everything that is no bookmark of a room.
-    others: Vec<u8>,
+impl BookmarkPlace {
+    /// All, and their letters. Of merged bookmarks, the first place decides.
+    const ALL: [(BookmarkPlace, char); 3] =
+        [(BookmarkPlace::Items, 'i'), (BookmarkPlace::Storage, 's'), (BookmarkPlace::PrivateXml, 'x')];
 }
 
-/// A bookmark in an item.
-struct BookmarkItem {
-    /// The id of the item: another spelling of the address, perhaps.
-    id: String,
-    bookmark: Bookmark,
-    /// The element with extensions.
-    extensions: Vec<u8>,
+/// The places with the same bookmarks after the last conversion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct AgreedPlaces {
+    /// Their letters.
+    places: String,
+    /// Of the bookmarks.
+    digest: u64,
 }
 
-impl Bookmark {
-    fn read(conference: TreeNode<'_>, ns: Ns) -> Bookmark {
-        let text = |name| {
-            let child = conference.child(name, ns)?;
-            Some(child.text().into_owned()).filter(|text| !text.is_empty())
+impl AgreedPlaces {
+    fn read(text: &str) -> Option<AgreedPlaces> {
+        let (places, digest) = text.split_once(' ')?;
+        Some(AgreedPlaces { places: places.to_owned(), digest: u64::from_str_radix(digest, 16).ok()? })
+    }
+
+    fn text(&self) -> String {
+        format!("{} {:016x}", self.places, self.digest)
+    }
+}
+
+/// Tells whether bookmarks have changed: FNV-1a of the list.
+fn digest(rooms: &BookmarkMap) -> u64 {
+    let list = BookmarkList::write(rooms, &[]);
+    list.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// A list as it is stored.
+struct StoredList {
+    bytes: Option<Vec<u8>>,
+    /// What it contains, if it can be read.
+    list: Option<BookmarkList>,
+}
+
+impl StoredList {
+    fn new(bytes: Option<Vec<u8>>) -> StoredList {
+        let list = bytes.as_deref().and_then(BookmarkList::read);
+        StoredList { bytes, list }
+    }
+
+    fn rooms(&self) -> Option<&BookmarkMap> {
+        self.list.as_ref().map(|list| &list.rooms)
+    }
+
+    fn others(&self) -> &[Vec<u8>] {
+        self.list.as_ref().map(|list| list.others.as_slice()).unwrap_or_default()
+    }
+}
+
+/// The bookmarks of an account in all places.
+struct StoredBookmarks {
+    storage_node: Option<ConvertedNode>,
+    storage: StoredList,
+    has_private_xml: bool,
+    private_xml: StoredList,
+    items_node: Option<ConvertedNode>,
+    items: BTreeMap<String, BookmarkItem>,
+}
+
+impl StoredBookmarks {
+    /// The rooms of a place; `None`: there is nothing that can be read.
+    fn rooms(&self, place: BookmarkPlace) -> Option<BookmarkMap> {
+        match place {
+            BookmarkPlace::Storage => self.storage.rooms().cloned(),
+            BookmarkPlace::PrivateXml => self.private_xml.rooms().cloned(),
+            BookmarkPlace::Items => {
+                let rooms = self.items.iter().map(|(jid, item)| (jid.clone(), item.bookmark.clone()));
+                Some(rooms.collect())
+            }
+        }
+    }
+
+    fn list(&self, place: BookmarkPlace) -> Option<&StoredList> {
+        match place {
+            BookmarkPlace::Storage => Some(&self.storage),
+            BookmarkPlace::PrivateXml => Some(&self.private_xml),
+            BookmarkPlace::Items => None,
+        }
+    }
+
+    /// Whether a conversion may write this number of bookmarks to a place.
+    fn is_writable(&self, place: BookmarkPlace, count: usize) -> bool {
+        let of_node = |node: &Option<ConvertedNode>, count: usize| {
+            node.as_ref().is_none_or(|node| node.is_private && count <= node.item_limit)
         };
-        Bookmark {
-            name: conference.attr("name").map(|name| name.into_owned()).filter(|name| !name.is_empty()),
-            is_joined: conference.attr("autojoin").is_some_and(|value| matches!(&*value, "true" | "1")),
-            nick: text("nick"),
-            password: text("password"),
+        match place {
+            BookmarkPlace::Storage => of_node(&self.storage_node, 1),
+            BookmarkPlace::PrivateXml => self.has_private_xml,
+            BookmarkPlace::Items => of_node(&self.items_node, count),
         }
     }
 
-    /// Writes attributes and content of an open element.
-    fn write(&self, w: &mut Writer<'_>) {
-        w.attr_opt("name", self.name.as_deref());
-        w.attr_opt("autojoin", self.is_joined.then_some("true"));
-        for (name, text) in [("nick", &self.nick), ("password", &self.password)] {
-            if let Some(text) = text {
-                w.text_element(name, text);
+    /// The bookmarks of all places that a conversion may write, and of its source, which decides.
+    fn merged(&self, source: Option<BookmarkPlace>) -> BookmarkMap {
+        let writable = BookmarkPlace::ALL.iter().map(|(place, _)| *place);
+        let writable = writable.filter(|place| self.is_writable(*place, 0));
+        let mut merged = BookmarkMap::new();
+        for place in source.into_iter().chain(writable) {
+            for (jid, bookmark) in self.rooms(place).unwrap_or_default() {
+                merged.entry(jid).or_insert(bookmark);
             }
         }
+        merged
+    }
+
+    fn is_empty(&self) -> bool {
+        let is_empty = |list: &StoredList| {
+            list.list.as_ref().is_none_or(|list| list.rooms.is_empty() && list.others.is_empty())
+        };
+        self.items.is_empty() && is_empty(&self.storage) && is_empty(&self.private_xml)
     }
 }
 
-/// The address of a room.
-fn room(text: &str) -> Option<String> {
-    let room = Jid::parse(text).ok().filter(|room| room.is_bare() && room.local().is_some())?;
-    Some(room.as_str().to_owned())
+/// What a conversion wants.
+struct WantedBookmarks {
+    /// The place that is as it should be.
+    source: Option<BookmarkPlace>,
+    /// The places that agree afterwards.
+    agreed: AgreedPlaces,
+    /// Only the source has changed: what it does not have is removed.
+    is_known: bool,
+    rooms: BookmarkMap,
+    others: Vec<Vec<u8>>,
+    /// The list.
+    written: Vec<u8>,
 }
 
-impl BookmarkList {
-    /// Reads `<storage/>`; `None` if it is something else.
-    fn read(storage: &[u8]) -> Option<BookmarkList> {
-        let tree = shared_stanza::tree(storage).ok()?;
-        if !tree.root().is("storage", Ns::Bookmarks) {
-            return None;
-        }
-        let mut list = BookmarkList::default();
-        for child in tree.root().child_elements() {
-            let jid = child.attr("jid").and_then(|jid| room(&jid));
-            match jid.filter(|_| child.is("conference", Ns::Bookmarks)) {
-                // Of several, the first one counts.
-                Some(jid) => {
-                    list.rooms.entry(jid).or_insert_with(|| Bookmark::read(child, Ns::Bookmarks));
+impl WantedBookmarks {
+    fn new(
+        stored: &StoredBookmarks,
+        source: Option<BookmarkPlace>,
+        before: Option<&AgreedPlaces>,
+    ) -> Option<WantedBookmarks> {
+        let merged = stored.merged(source);
+        let is_writable = |place| stored.is_writable(place, merged.len());
+        let places = BookmarkPlace::ALL.iter().filter(|(place, _)| is_writable(*place));
+        let places: String = places.map(|(_, letter)| *letter).collect();
+        let digest_of = |place| digest(&stored.rooms(place).unwrap_or_default());
+        let of_source = source.map(digest_of);
+        // Some clients change several places at once.
+        let is_unchanged = |before: &AgreedPlaces| {
+            let mut agreed = BookmarkPlace::ALL.iter().filter(|(_, letter)| places.contains(*letter));
+            agreed.all(|(place, letter)| {
+                let now = digest_of(*place);
+                before.places.contains(*letter) && (now == before.digest || Some(now) == of_source)
+            })
+        };
+        let letter = BookmarkPlace::ALL.iter().find(|(place, _)| Some(*place) == source);
+        let is_known =
+            letter.is_some_and(|(_, letter)| places.contains(*letter)) && before.is_some_and(is_unchanged);
+        let rooms = if is_known { stored.rooms(source?)? } else { merged };
+        let lists = [source, Some(BookmarkPlace::Storage), Some(BookmarkPlace::PrivateXml)];
+        let mut lists = lists.into_iter().flatten().filter_map(|place| stored.list(place));
+        let others = match is_known {
+            true => {
+                lists.find(|list| list.list.is_some()).map(|list| list.others().to_vec()).unwrap_or_default()
+            }
+            false => lists.flat_map(StoredList::others).fold(Vec::new(), |mut all, other| {
+                if !all.contains(other) {
+                    all.push(other.clone());
                 }
-                None => list.others.extend_from_slice(&child.to_standalone(&STANZA_LIMITS).ok()?),
+                all
+            }),
+        };
+        // A list that is as it should be is copied as it is.
+        let is_wanted = |list: &&BookmarkList| list.rooms == rooms && list.others == others;
+        let from_source = source.and_then(|source| stored.list(source));
+        let as_it_is = from_source.filter(|stored| stored.list.as_ref().filter(is_wanted).is_some());
+        let as_it_is = as_it_is.and_then(|stored| stored.bytes.clone());
+        let written = as_it_is.unwrap_or_else(|| BookmarkList::write(&rooms, &others));
+        let agreed = AgreedPlaces { places, digest: digest(&rooms) };
+        Some(WantedBookmarks { source, agreed, is_known, rooms, others, written })
+    }
+
+    /// Whether a list must be written.
+    fn differs(&self, place: BookmarkPlace, stored: &StoredList) -> bool {
+        let is_of_list = self.source.is_some_and(|source| source != BookmarkPlace::Items);
+        match &stored.list {
+            _ if self.is_known && self.source == Some(place) => false,
+            // Lists are copied as they are.
+            Some(_) if self.is_known && is_of_list => stored.bytes.as_ref() != Some(&self.written),
+            Some(list) if self.is_known => list.rooms != self.rooms,
+            Some(list) => list.rooms != self.rooms || list.others != self.others,
+            None => !self.rooms.is_empty() || !self.others.is_empty(),
+        }
+    }
+}
+
+impl Conversion<'_> {
+    /// The places that agreed after the last conversion.
+    async fn agreed_places(&self) -> Result<Option<AgreedPlaces>, StoreError> {
+        let stored = self.node.stores.account_kv.get(self.account.as_ref(), AGREED).await?;
+        Ok(stored.and_then(|text| AgreedPlaces::read(&String::from_utf8(text).ok()?)))
+    }
+
+    /// Remembers which places agree.
+    async fn set_agreed(
+        &self,
+        before: Option<&AgreedPlaces>,
+        agreed: Option<&AgreedPlaces>,
+    ) -> Result<(), StoreError> {
+        let (account_kv, account) = (&self.node.stores.account_kv, self.account.as_ref());
+        match agreed {
+            _ if agreed == before => {}
+            None => drop(account_kv.remove(account, AGREED).await?),
+            // What others store there does not count, so there is room, unless there is no account.
+            Some(agreed) => {
+                let value = vec![(AGREED.to_owned(), agreed.text().into_bytes())];
+                account_kv.put(account, value, AccountKvLimits::UNLIMITED).await?;
             }
         }
-        Some(list)
+        self.queue.set_converted(&self.account, agreed.is_some());
+        Ok(())
     }
 
-    fn write(rooms: &BookmarkMap, others: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64 + others.len() + rooms.len() * 128);
-        let mut w = Writer::new(&mut out);
-        w.start_ns("storage", Ns::Bookmarks);
-        for (jid, bookmark) in rooms {
-            w.start("conference").attr("jid", jid);
-            bookmark.write(&mut w);
-            w.end();
-        }
-        w.raw(others).end();
-        out
-    }
-}
-
-impl BookmarkItem {
-    fn read(id: &str, payload: &[u8]) -> Option<(String, BookmarkItem)> {
-        let tree = shared_stanza::tree(payload).ok()?;
-        let root = tree.root();
-        if !root.is("conference", Ns::Bookmarks1) {
-            return None;
-        }
-        let extensions = root.child("extensions", Ns::Bookmarks1);
-        let extensions =
-            extensions.and_then(|one| Some(one.to_standalone(&STANZA_LIMITS).ok()?.into_owned()));
-        let bookmark = Bookmark::read(root, Ns::Bookmarks1);
-        let extensions = extensions.unwrap_or_default();
-        Some((room(id)?, BookmarkItem { id: id.to_owned(), bookmark, extensions }))
-    }
-
-    fn write(bookmark: &Bookmark, extensions: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(192 + extensions.len());
-        let mut w = Writer::new(&mut out);
-        w.start_ns("conference", Ns::Bookmarks1);
-        bookmark.write(&mut w);
-        w.raw(extensions).end();
-        out
-    }
-}
-
-/// Whether a conversion may write to a node.
-fn is_private(of: Option<&ConvertedNode>) -> bool {
-    of.is_none_or(|of| of.access_model == "whitelist")
-}
-
-impl Conversion {
-    /// The list in the item, if there is one.
-    async fn storage_item(&self, of: Option<&ConvertedNode>) -> Result<Option<Vec<u8>>, StoreError> {
-        let item = match of {
-            Some(of) => self.last_item(STORAGE, of).await?,
+    /// The bookmarks in all places; `None` if there are too many items.
+    async fn stored_bookmarks(&self) -> Result<Option<StoredBookmarks>, StoreError> {
+        let storage_node = self.load(STORAGE).await?;
+        let storage = match &storage_node {
+            Some(of) => self.last_item(STORAGE, of).await?.map(|item| item.payload),
             None => None,
         };
-        Ok(item.map(|item| item.payload))
-    }
-
-    /// The list in private XML, if there is one.
-    async fn private_list(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        match self.host.extensions.get() {
+        let private: Option<&SharedPrivateXml> = self.host.extensions.get();
+        let private_xml = match private {
             Some(SharedPrivateXml(private)) => {
-                private.get(self.node.clone(), self.account.clone(), "storage", STORAGE).await
+                private.get(self.node.clone(), self.account.clone(), "storage", STORAGE).await?
             }
-            None => Ok(None),
-        }
-    }
-
-    async fn put_private_list(&self, list: Vec<u8>) -> Result<(), StoreError> {
-        let Some(SharedPrivateXml(private)) = self.host.extensions.get() else { return Ok(()) };
-        if !private.put(self.node.clone(), self.account.clone(), list).await? {
-            tracing::info!(account = %self.account, "private storage has no room for bookmarks");
-        }
-        Ok(())
+            None => None,
+        };
+        let items_node = self.load(BOOKMARKS).await?;
+        let Some(items) = self.bookmark_items(items_node.as_ref()).await? else { return Ok(None) };
+        Ok(Some(StoredBookmarks {
+            storage_node,
+            storage: StoredList::new(storage),
+            has_private_xml: private.is_some(),
+            private_xml: StoredList::new(private_xml),
+            items_node,
+            items,
+        }))
     }
 
     /// The bookmarks in items; `None` if there are too many.
@@ -215,145 +320,111 @@ impl Conversion {
         Ok(Some(found))
     }
 
-    /// The list in the item has changed.
-    pub(super) async fn convert_storage(&self) -> Result<(), StoreError> {
-        let storage = self.load(STORAGE).await?;
-        let Some(written) = self.storage_item(storage.as_ref()).await? else { return Ok(()) };
-        let Some(list) = BookmarkList::read(&written) else { return Ok(()) };
-        if self.private_list().await?.as_ref() != Some(&written) {
-            self.put_private_list(written).await?;
-        }
-        let mut requests = self.requests();
-        self.change_items(&list, &mut requests).await?;
-        requests.send();
-        Ok(())
-    }
-
-    /// Changes the items that differ from a list.
-    async fn change_items(
+    /// Bookmarks have changed in one place, or may never have been converted.
+    pub(super) async fn convert_bookmarks(
         &self,
-        list: &BookmarkList,
-        requests: &mut OwnRequests<'_>,
-    ) -> Result<(), StoreError> {
-        let bookmarks = self.load(BOOKMARKS).await?;
-        let Some(items) = self.bookmark_items(bookmarks.as_ref()).await? else { return Ok(()) };
-        if !is_private(bookmarks.as_ref()) || list.rooms.len() > MAX_BOOKMARKS {
+        source: Option<BookmarkPlace>,
+    ) -> Result<(), ConversionError> {
+        let before = self.agreed_places().await?;
+        if source.is_none() && before.is_some() {
+            self.queue.set_converted(&self.account, true);
             return Ok(());
         }
-        let changed = list.rooms.iter().filter_map(|(jid, bookmark)| match items.get(jid) {
+        let before = before.as_ref();
+        let Some(stored) = self.stored_bookmarks().await? else {
+            return Ok(self.set_agreed(before, None).await?);
+        };
+        let has_source = source.is_none_or(|source| stored.rooms(source).is_some());
+        if !has_source || before.is_none() && stored.is_empty() {
+            return Ok(());
+        }
+        let wanted = WantedBookmarks::new(&stored, source, before);
+        let Some(wanted) = wanted.filter(|wanted| wanted.rooms.len() <= MAX_BOOKMARKS) else {
+            return Ok(self.set_agreed(before, None).await?);
+        };
+        self.check_newest()?;
+        let (mut is_changed, mut refused) = (false, None);
+        for (place, _) in BookmarkPlace::ALL.iter().filter(|(_, one)| wanted.agreed.places.contains(*one)) {
+            match self.write_place(*place, &stored, &wanted).await {
+                Ok(()) => {}
+                Err(ConversionError::Changed) => is_changed = true,
+                Err(error) => refused = Some(error),
+            }
+        }
+        if let Some(error) = refused {
+            // What a place has not received must not be removed from the others by its next change.
+            self.set_agreed(before, None).await?;
+            return Err(error);
+        }
+        // A place that has changed meanwhile differs from the others, so that these are merged.
+        if is_changed {
+            return Err(ConversionError::Changed);
+        }
+        Ok(self.set_agreed(before, Some(&wanted.agreed)).await?)
+    }
+
+    async fn write_place(
+        &self,
+        place: BookmarkPlace,
+        stored: &StoredBookmarks,
+        wanted: &WantedBookmarks,
+    ) -> Result<(), ConversionError> {
+        match place {
+            BookmarkPlace::Items => self.write_items(stored, wanted).await,
+            BookmarkPlace::Storage if wanted.differs(place, &stored.storage) => {
+                if stored.storage_node.is_none() {
+                    self.create(STORAGE, PRIVATE).await?;
+                }
+                let last_item = stored.storage_node.as_ref().and_then(ConvertedNode::last_item);
+                let item = (CURRENT.to_owned(), wanted.written.clone());
+                self.publish(STORAGE, last_item, [item]).await
+            }
+            BookmarkPlace::PrivateXml if wanted.differs(place, &stored.private_xml) => {
+                self.write_private_xml(stored.private_xml.bytes.clone(), wanted.written.clone()).await
+            }
+            BookmarkPlace::Storage | BookmarkPlace::PrivateXml => Ok(()),
+        }
+    }
+
+    async fn write_private_xml(&self, before: Option<Vec<u8>>, list: Vec<u8>) -> Result<(), ConversionError> {
+        let Some(SharedPrivateXml(private)) = self.host.extensions.get() else { return Ok(()) };
+        match private.replace(self.node.clone(), self.account.clone(), before, list).await? {
+            PrivateXmlOutcome::Stored => Ok(()),
+            PrivateXmlOutcome::Changed => Err(ConversionError::Changed),
+            PrivateXmlOutcome::Refused => Err(ConversionError::Refused("private XML", "resource-constraint")),
+        }
+    }
+
+    /// Changes the items that differ.
+    async fn write_items(
+        &self,
+        stored: &StoredBookmarks,
+        wanted: &WantedBookmarks,
+    ) -> Result<(), ConversionError> {
+        let changed = wanted.rooms.iter().filter_map(|(jid, bookmark)| match stored.items.get(jid) {
             Some(item) if item.bookmark == *bookmark => None,
             Some(item) => Some((item.id.clone(), BookmarkItem::write(bookmark, &item.extensions))),
             None => Some((jid.clone(), BookmarkItem::write(bookmark, &[]))),
         });
         let changed: Vec<(String, Vec<u8>)> = changed.collect();
-        if bookmarks.is_none() && !changed.is_empty() {
-            requests.create(BOOKMARKS, PRIVATE_ITEMS);
+        let removed = stored.items.iter().filter(|(jid, _)| !wanted.rooms.contains_key(*jid));
+        let removed: Vec<String> = removed.map(|(_, item)| item.id.clone()).collect();
+        if stored.items_node.is_none() && !changed.is_empty() {
+            self.create(BOOKMARKS, PRIVATE_ITEMS).await?;
         }
-        for batch in changed.chunks(BATCH) {
-            requests.publish(BOOKMARKS, batch.iter().map(|(id, payload)| (id.as_str(), payload.as_slice())));
+        let batch = BATCH.min(self.nodes.options().limits.batch_items).max(1);
+        let heads = stored.items_node.as_ref().map(|node| node.items.as_slice()).unwrap_or_default();
+        let mut left: Vec<&PubSubItemHead> = heads.iter().collect();
+        // Before the others are published: the node keeps a bounded number.
+        for ids in removed.chunks(batch) {
+            self.retract(BOOKMARKS, left.last().map(|head| head.seq), ids.to_vec()).await?;
+            left.retain(|head| !ids.iter().any(|id| **id == *head.id));
         }
-        for (_, item) in items.iter().filter(|(jid, _)| !list.rooms.contains_key(*jid)) {
-            requests.retract(BOOKMARKS, &item.id);
-        }
-        Ok(())
-    }
-
-    /// Items have changed.
-    pub(super) async fn convert_bookmarks(&self) -> Result<(), StoreError> {
-        let bookmarks = self.load(BOOKMARKS).await?;
-        let Some(items) = self.bookmark_items(bookmarks.as_ref()).await? else { return Ok(()) };
-        let rooms: BookmarkMap = items.into_iter().map(|(jid, item)| (jid, item.bookmark)).collect();
-        let storage = self.load(STORAGE).await?;
-        let in_item = self.storage_item(storage.as_ref()).await?;
-        let in_item = in_item.as_deref().and_then(BookmarkList::read);
-        let in_private = self.private_list().await?;
-        let in_private = in_private.as_deref().and_then(BookmarkList::read);
-        let others = in_item.as_ref().or(in_private.as_ref()).map(|list| list.others.as_slice());
-        let written = BookmarkList::write(&rooms, others.unwrap_or_default());
-        let differs = |list: &Option<BookmarkList>| match list {
-            Some(list) => list.rooms != rooms,
-            None => !rooms.is_empty(),
-        };
-        if differs(&in_item) && is_private(storage.as_ref()) {
-            let mut requests = self.requests();
-            if storage.is_none() {
-                requests.create(STORAGE, PRIVATE);
-            }
-            requests.publish(STORAGE, [(CURRENT, written.as_slice())]);
-            requests.send();
-        }
-        if differs(&in_private) {
-            self.put_private_list(written).await?;
+        let mut last_item = left.last().map(|head| head.seq);
+        for items in changed.chunks(batch) {
+            self.publish(BOOKMARKS, last_item, items.to_vec()).await?;
+            last_item = Some(last_item.unwrap_or(0) + items.len() as u64);
         }
         Ok(())
-    }
-
-    /// Private XML has changed, or may never have been converted.
-    pub(super) async fn convert_private_xml(&self, only_first: bool) -> Result<(), StoreError> {
-        if only_first && (self.exists(STORAGE).await? || self.exists(BOOKMARKS).await?) {
-            return Ok(());
-        }
-        let storage = self.load(STORAGE).await?;
-        let Some(written) = self.private_list().await? else { return Ok(()) };
-        let Some(list) = BookmarkList::read(&written) else { return Ok(()) };
-        let is_known = self.storage_item(storage.as_ref()).await?.as_ref() == Some(&written);
-        let mut requests = self.requests();
-        if !is_known && is_private(storage.as_ref()) {
-            if storage.is_none() {
-                requests.create(STORAGE, PRIVATE);
-            }
-            requests.publish(STORAGE, [(CURRENT, written.as_slice())]);
-        }
-        self.change_items(&list, &mut requests).await?;
-        requests.send();
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn xep_0048_section_2_a_list_is_read_and_written() {
-        let list = "<storage xmlns='storage:bookmarks'>\
-            <conference name='Council of Oberon' autojoin='true' jid='council@conference.underhill.org'>\
-            <nick>Puck</nick></conference>\
-            <url name='Complete Works of Shakespeare' url='http://the-tech.mit.edu/Shakespeare/'/>\
-            <conference jid='no room'/><conference jid='COUNCIL@conference.underhill.org' name='again'/></storage>";
-        let read = BookmarkList::read(list.as_bytes()).unwrap();
-        let council = Bookmark {
-            name: Some("Council of Oberon".to_owned()),
-            is_joined: true,
-            nick: Some("Puck".to_owned()),
-            password: None,
-        };
-        assert_eq!(read.rooms, BTreeMap::from([("council@conference.underhill.org".to_owned(), council)]));
-        let written = BookmarkList::write(&read.rooms, &read.others);
-        let again = BookmarkList::read(&written).unwrap();
-        assert_eq!((again.rooms, &again.others), (read.rooms, &read.others));
-        let others = String::from_utf8(read.others).unwrap();
-        assert!(others.contains("the-tech.mit.edu") && others.contains("no room"), "{others}");
-        for other in ["<storage xmlns='other'/>", "<storage", ""] {
-            assert!(BookmarkList::read(other.as_bytes()).is_none(), "{other}");
-        }
-    }
-
-    #[test]
-    fn xep_0402_section_2_an_item_is_read_and_written_with_its_extensions() {
-        let payload = "<conference xmlns='urn:xmpp:bookmarks:1' name='The Orchard' autojoin='1'><nick>JC</nick>\
-            <extensions><state xmlns='http://myclient.example/bookmark/state' minimized='true'/></extensions></conference>";
-        let (room, item) =
-            BookmarkItem::read("orchard@conference.shakespeare.lit", payload.as_bytes()).unwrap();
-        assert_eq!(room, "orchard@conference.shakespeare.lit");
-        assert!(item.bookmark.is_joined);
-        let written = BookmarkItem::write(&item.bookmark, &item.extensions);
-        let (_, again) = BookmarkItem::read(&room, &written).unwrap();
-        assert_eq!((again.bookmark, again.extensions), (item.bookmark, item.extensions));
-        assert!(String::from_utf8(written).unwrap().contains("minimized='true'"));
-        let minimal = BookmarkItem::read(&room, b"<conference xmlns='urn:xmpp:bookmarks:1'/>").unwrap();
-        assert_eq!(minimal.1.bookmark, Bookmark::default());
-        assert!(BookmarkItem::read("no room", payload.as_bytes()).is_none());
-        assert!(BookmarkItem::read(&room, b"<conference xmlns='storage:bookmarks'/>").is_none());
     }
 }
