@@ -318,6 +318,11 @@ impl NodeTask {
                 result = self.answer_conversion(&node, &mut ctx, (&account, &facts), request);
                 reply = Some(to);
             }
+            NodeInput::Conversion { request, account, last_item, reply: to } => {
+                let request = (request, last_item);
+                result = self.answer_conversion(&node, &mut ctx, (&account, &facts), request);
+                reply = Some(to);
+            }
             NodeInput::Command { request, user, reply: to } => {
                 result = self.answer(&node, &mut ctx, (&user, &facts), request, true);
                 reply = Some(to);
@@ -393,6 +398,9 @@ impl NodeTask {
             if self.name() == ROOT_NODE {
                 self.shared.root.set(node.seconds(), !existed);
             }
+        }
+        if self.node.is_some() != existed || self.weight() != self.known_weight {
+            self.touch(&node);
         }
         if self.node.is_some() != existed || self.weight() != self.known_weight {
             self.touch(&node);
