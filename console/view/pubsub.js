@@ -150,7 +150,7 @@ function openNode(context, node) {
 async function deleteNode(node, domain) {
   const done = await formDialog({
     title: `Delete ${node}?`,
-    text: "Its items and all subscriptions are removed, and subscribers are told.",
+    text: "Its items and all subscriptions are removed, and subscribers are notified.",
     body: [],
     confirm: "Delete",
     destructive: true,

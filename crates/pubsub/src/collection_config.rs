@@ -102,7 +102,7 @@ impl CollectionConfig {
         self.node_type == NodeType::Collection
     }
 
-    /// Whether this is the list of children of a collection that may have so many.
+    /// Whether a collection may have these children.
     pub(crate) fn permits(&self, children: &BTreeSet<String>) -> bool {
         let most = match self.children_max {
             Bound::Number(most) => most.min(MAX_CHILDREN),

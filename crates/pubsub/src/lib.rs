@@ -75,8 +75,18 @@ pub static FEATURE: Feature = Feature {
             version: "1.30.0",
             not_implemented: "sections 6.3 and 12.6: digests and message bodies",
         },
-        Spec { name: "XEP-0248", title: "PubSub Collection Nodes", version: "0.5.0", not_implemented: "" },
-        Spec { name: "XEP-0413", title: "Order-By", version: "0.2.1", not_implemented: "" },
+        Spec {
+            name: "XEP-0248",
+            title: "PubSub Collection Nodes",
+            version: "0.5.0",
+            not_implemented: "section 5.2.2.1: meta-data in notifications of association",
+        },
+        Spec {
+            name: "XEP-0413",
+            title: "Order-By",
+            version: "0.2.1",
+            not_implemented: "section 4.3: archives, which nodes do not have",
+        },
     ],
     disco: DISCO,
     service: Some(&ServiceSpec {

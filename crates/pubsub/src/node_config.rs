@@ -5,6 +5,8 @@
 //! Fields of collections are in `collection_config.rs`.
 //!
 //! Not implemented: transformations (`pubsub#body_xslt`, `pubsub#dataform_xslt`), which are stored for clients.
+//!
+//! Long because each field is described, shown, read and compared.
 
 use stanza::payload::data_form::{DataForm, FormError, FormField, FormFieldType, FormKind, FormOption};
 use stanza::{StanzaCondition, StanzaError};

@@ -152,11 +152,10 @@ impl ImportedState<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::StoredPubSubNode;
-
     use crate::node::PubSubNode;
     use crate::node_config::{AccessModel, Bound};
     use crate::tests::limits;
+    use store::StoredPubSubNode;
 
     fn jid(text: &str) -> Jid {
         Jid::parse(text).unwrap()

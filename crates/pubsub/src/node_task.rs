@@ -3,6 +3,8 @@
 //!
 //! A node that does not exist has a task only while a request for it is handled. Changes are stored in the background
 //! (`write_queue.rs`); an answer is sent when they are.
+//!
+//! Long because every input passes all steps here, from what must be read to the answer.
 
 use std::sync::Arc;
 

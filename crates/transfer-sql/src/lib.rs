@@ -21,7 +21,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use futures_core::Stream;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Connection};
-use transfer::ejabberd::{SubscriptionOptions, UNSUPPORTED_TABLES};
+use transfer::ejabberd::{OptionsBySubid, UNSUPPORTED_TABLES};
 use transfer::{SourceError, SourceRecord, TransferSource};
 
 use crate::queries::{EjabberdSchema, TableQuery};
@@ -148,8 +148,8 @@ async fn read_schema(conn: &mut AnyConnection, domain: Option<&str>) -> Result<E
 async fn read_subscription_options(
     conn: &mut AnyConnection,
     mysql: bool,
-) -> Result<SubscriptionOptions, SourceError> {
-    let mut all = SubscriptionOptions::new();
+) -> Result<OptionsBySubid, SourceError> {
+    let mut all = OptionsBySubid::new();
     if !has(conn, "SELECT subid FROM pubsub_subscription_opt WHERE 1 = 0").await {
         return Ok(all);
     }

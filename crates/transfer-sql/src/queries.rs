@@ -1,7 +1,7 @@
 //! The queries of ejabberd's tables, for each database and schema. Every text is cast, because sqlx's driver for any
 //! database does not know `character(1)` and takes MySQL's `TEXT` for bytes.
 
-use transfer::ejabberd::SubscriptionOptions;
+use transfer::ejabberd::OptionsBySubid;
 
 /// What a query selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +54,7 @@ pub(crate) struct EjabberdSchema {
     /// Whether there are tables of PubSub nodes.
     pub(crate) pubsub: bool,
     /// Options of subscriptions to them.
-    pub(crate) subscription_options: SubscriptionOptions,
+    pub(crate) subscription_options: OptionsBySubid,
 }
 
 impl EjabberdSchema {

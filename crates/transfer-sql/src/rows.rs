@@ -6,9 +6,9 @@ use sqlx::any::AnyRow;
 use sqlx::{Error, Row};
 use store::LastActivity;
 use transfer::ejabberd::{
-    EjabberdContact, SubscriptionOptions, affiliation_of_letter, element_of_text, field_of_text,
-    hash_of_name, message_of_text, micros_of_text, payload_of_text, pubsub_item, pubsub_node, pubsub_state,
-    room_of_text, scram_credentials, subscriptions_of_text,
+    EjabberdContact, OptionsBySubid, affiliation_of_letter, element_of_text, field_of_text, hash_of_name,
+    message_of_text, micros_of_text, payload_of_text, pubsub_item, pubsub_node, pubsub_state, room_of_text,
+    scram_credentials, subscriptions_of_text,
 };
 use transfer::{AccountItem, AccountPassword, FormFields, PubSubNodeName, PubSubRecord, SourceRecord};
 
@@ -23,14 +23,14 @@ pub(crate) struct RowReader {
     blocked: Option<(Jid, Vec<Jid>, usize)>,
     /// Host, name, owner and options of a node.
     node: Option<(String, String, String, FormFields)>,
-    options: SubscriptionOptions,
+    options: OptionsBySubid,
 }
 
 impl RowReader {
     pub(crate) fn new(schema: &EjabberdSchema, kind: TableKind) -> RowReader {
         let options = match kind {
             TableKind::PubSubStates => schema.subscription_options.clone(),
-            _ => SubscriptionOptions::new(),
+            _ => OptionsBySubid::new(),
         };
         RowReader { kind, domain: schema.domain.clone(), contact: None, blocked: None, node: None, options }
     }

@@ -195,8 +195,8 @@ async def mood(stage):
     event = await nodes.receives(listener, "item", node="http://jabber.org/protocol/mood", sender=a.boundjid.bare)
     check("the sun rises" in str(event), f"the event is {event}")
     await b.settle()
-    heard = [stanza for stanza in b.inbox if stanza.name == "message" and "protocol/mood" in str(stanza)]
-    check(not heard, f"b received {heard}")
+    received = [stanza for stanza in b.inbox if stanza.name == "message" and "protocol/mood" in str(stanza)]
+    check(not received, f"b received {received}")
 
 
 async def bookmarks_on_two_devices(stage):

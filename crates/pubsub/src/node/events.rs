@@ -31,7 +31,7 @@ pub(crate) enum EventAudience {
 pub(super) enum EventOrigin {
     /// The node itself.
     Own(EventAudience),
-    /// A node in this collection, so many edges below. From `seen` edges below, it was delivered before.
+    /// A node in this collection, `depth` edges below. From `seen` edges below, it was delivered before.
     Child { kind: EventKind, depth: u32, seen: Option<u32> },
 }
 

@@ -7,6 +7,7 @@ use store::{PubSubChange, StoredPubSubNode};
 
 use super::{NodeCtx, Notice, PubSubAnswer, PubSubNode, Requester};
 use crate::affiliation::NodeAffiliation;
+use crate::graph::{ChildEvent, GraphInput, MAX_LEVELS, MAX_REACHED};
 use crate::node_config::{CONFIG_FORM, PubSubNodeConfig};
 use crate::request::{GivenItem, ItemsQuery, NodeRequest, SubscriptionKey};
 use crate::tests::limits;
@@ -362,4 +363,44 @@ fn those_who_are_accepted_at_once_share_the_last_item() {
         })
         .collect();
     assert!(shared.len() == 2 && shared[0] == shared[1], "{shared:?}");
+}
+
+fn child_events(notices: &[Notice]) -> Vec<&ChildEvent> {
+    let mut events = Vec::new();
+    for notice in notices {
+        if let Notice::Graph(GraphInput::Event(event)) = notice {
+            events.push(&**event);
+        }
+    }
+    events
+}
+
+#[test]
+fn xep_0248_a_notification_reaches_a_bounded_number_of_collections() {
+    let parents = || (0..16).map(|number| format!("c{number}")).collect();
+    let mut leaf = node(&[]);
+    leaf.config.graph.parents = parents();
+    let owner = jid("hamlet@denmark.lit/elsinore");
+    let outcome = handle(&mut leaf, &requester(&owner), publish(&["1"]));
+    let events = child_events(&outcome.notices);
+    assert_eq!((events.len(), events[0].depth), (16, 1));
+    assert!(events.iter().map(|event| 1 + event.budget).sum::<u32>() <= MAX_REACHED);
+    let mut collection = node(&[("pubsub#node_type", "collection")]);
+    collection.config.graph.children = ["princely_musings".to_owned()].into();
+    collection.config.graph.parents = parents();
+    let mut pass = |id: &str, depth, budget| {
+        let event = ChildEvent { id: id.into(), depth, budget, ..events[0].clone() };
+        let (_, _, notices) = with_ctx(|ctx| collection.child_event(ctx, event));
+        let passed = child_events(&notices).len();
+        (passed, notices.len() - passed)
+    };
+    // Its subscribers always receive it.
+    assert_eq!(pass("a", 1, 3), (3, 1));
+    assert_eq!(pass("b", 1, 0), (0, 1));
+    assert_eq!(pass("c", MAX_LEVELS, 100), (0, 1));
+    // The same notification on another way, and one of a node that is no child.
+    assert_eq!(pass("a", 2, 100), (0, 0));
+    collection.config.graph.children.clear();
+    let (_, _, notices) = with_ctx(|ctx| collection.child_event(ctx, events[0].clone()));
+    assert!(notices.is_empty());
 }

@@ -272,12 +272,10 @@ fn node_address(service: &str, name: &[u8]) -> Result<Jid, StoreError> {
 
 /// The column of an item's publisher: the address. That of an item that has replaced others has its first number after a zero.
 fn publisher_column(head: &PubSubItemHead) -> Vec<u8> {
-    let mut column = head.publisher.as_str().as_bytes().to_vec();
-    if head.first_seq != head.seq {
-        column.push(0);
-        column.extend_from_slice(head.first_seq.to_string().as_bytes());
+    match head.first_seq == head.seq {
+        true => head.publisher.as_str().into(),
+        false => format!("{}\0{}", head.publisher, head.first_seq).into(),
     }
-    column
 }
 
 fn head(row: &SqlRow) -> Result<PubSubItemHead, StoreError> {

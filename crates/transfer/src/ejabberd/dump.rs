@@ -16,7 +16,7 @@ use base::Secret;
 use jid::Jid;
 use store::LastActivity;
 
-use super::nodes::{SubscriptionOptions, field_of_option, pubsub_item, pubsub_node, pubsub_state};
+use super::nodes::{OptionsBySubid, field_of_option, pubsub_item, pubsub_node, pubsub_state};
 use super::{EjabberdContact, UNSUPPORTED_TABLES, hash_of_name, room_of_options, scram_credentials};
 use crate::erlang::{ErlangTerm, TermReader, TermText, parse_term};
 use crate::stanza_form::{add_delay, check_message};
@@ -45,7 +45,7 @@ pub struct EjabberdDump {
 struct DumpedNodes {
     /// Names by number.
     names: HashMap<String, PubSubNodeName>,
-    options: SubscriptionOptions,
+    options: OptionsBySubid,
     /// There are records of the second reading.
     has_parts: bool,
     is_second: bool,

@@ -15,7 +15,7 @@ use xml::{NamespaceContext, Tree, Writer};
 
 pub use dump::EjabberdDump;
 pub use nodes::{
-    SubscriptionOptions, affiliation_of_letter, field_of_text, micros_of_text, payload_of_text, pubsub_item,
+    OptionsBySubid, affiliation_of_letter, field_of_text, micros_of_text, payload_of_text, pubsub_item,
     pubsub_node, pubsub_state, subscriptions_of_text,
 };
 pub use room::{room_of_options, room_of_text};

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Options of subscriptions by identifier.
-pub type SubscriptionOptions = HashMap<String, FormFields>;
+pub type OptionsBySubid = HashMap<String, FormFields>;
 
 /// A node of its address and options.
 ///
@@ -78,7 +78,7 @@ pub fn pubsub_state(
     jid: &str,
     affiliation: &str,
     subscriptions: impl Iterator<Item = (String, String)>,
-    options: &SubscriptionOptions,
+    options: &OptionsBySubid,
 ) -> Result<SourcePubSubState, String> {
     let jid = Jid::from_stored(jid).map_err(|error| format!("the address {jid} is not valid: {error}"))?;
     let affiliation = match affiliation {
@@ -158,7 +158,7 @@ mod tests {
         let found: Vec<_> = subscriptions_of_text("s:1,p:2,x").collect();
         assert_eq!(found, [("s".to_owned(), "1".to_owned()), ("p".to_owned(), "2".to_owned())]);
         let name = || PubSubNodeName { service: Jid::parse("a.org").unwrap(), node: "n".to_owned() };
-        let state = pubsub_state(name(), "b@a.org", "none", found.into_iter(), &SubscriptionOptions::new());
+        let state = pubsub_state(name(), "b@a.org", "none", found.into_iter(), &OptionsBySubid::new());
         let state = state.unwrap();
         assert_eq!((state.affiliation.as_str(), state.subscriptions.len()), ("", 2));
         assert!(state.subscriptions[1].is_pending);
