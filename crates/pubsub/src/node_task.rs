@@ -320,11 +320,6 @@ impl NodeTask {
                 result = self.answer_conversion(&node, &mut ctx, (&account, &facts), request);
                 reply = Some(to);
             }
-            NodeInput::Conversion { request, account, last_item, reply: to } => {
-                let request = (request, last_item);
-                result = self.answer_conversion(&node, &mut ctx, (&account, &facts), request);
-                reply = Some(to);
-            }
             NodeInput::Command { request, user, reply: to } => {
                 result = self.answer(&node, &mut ctx, (&user, &facts), request, true);
                 reply = Some(to);
