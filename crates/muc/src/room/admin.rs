@@ -263,8 +263,7 @@ impl Room {
                         self.occupants.get(nick).is_some_and(|one| one.role == RoomRole::Moderator);
                     let is_kicked = *role == RoomRole::None;
                     roles += 1;
-                    moderators +=
-                        usize::from(!is_kicked && is_moderator != (*role == RoomRole::Moderator));
+                    moderators += usize::from(!is_kicked && is_moderator != (*role == RoomRole::Moderator));
                 }
                 PrivilegeChange::Affiliation { user, affiliation, .. } => {
                     affiliations.insert(user.as_str(), *affiliation);

@@ -85,7 +85,9 @@ impl SentPrivateMessages {
 pub(super) fn private_message_id(stanza: &SharedStanza) -> Result<Box<str>, StanzaError> {
     let id = stanza.head().id(stanza.bytes()).unwrap_or_default();
     if id.len() > MAX_ID_BYTES {
-        return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the id of the message is too long"));
+        return Err(
+            StanzaError::new(StanzaCondition::NotAcceptable).text("the id of the message is too long")
+        );
     }
     Ok(id.into())
 }
@@ -131,7 +133,9 @@ impl Room {
         let is_other = ctx.now < self.private_messages.others_until || root.child("x", Ns::MucUser).is_some();
         let sent = self.private_messages.find(&id, from, to).filter(|_| is_message);
         let is_private = is_message && (sent.is_some() || is_other);
-        if let Some(sent) = sent.filter(|sent| !std::mem::replace(&mut sent.is_returned, true)) {
+        if let Some(sent) = sent
+            && !std::mem::replace(&mut sent.is_returned, true)
+        {
             return_private_message(ctx, sent, condition, error.attr("type").as_deref());
         }
         if GONE.contains(&condition) || UNAVAILABLE.contains(&condition) && !is_private {

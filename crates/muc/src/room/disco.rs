@@ -80,7 +80,8 @@ impl Room {
             .field(FormField::boolean("muc#roominfo_subjectmod", config.change_subject))
             .field(text("muc#roominfo_slow_mode_duration", &config.slow_mode_seconds.to_string()));
         // XEP-0502, sections 3.1 and 8.
-        if let Some(per_hour) = self.activity.per_hour(ctx.now).filter(|_| config.persistent && self.is_open())
+        if let Some(per_hour) =
+            self.activity.per_hour(ctx.now).filter(|_| config.persistent && self.is_open())
         {
             form = form.field(text("{urn:xmpp:muc-activity}message-activity", &per_hour));
         }

@@ -249,7 +249,8 @@ mod tests {
         let mut history = history();
         assert!(history.retract("s6", room, retracted.as_bytes(), &larger));
         assert_eq!(history.len(), 4);
-        let strict = RoomLimits { history_bytes: history.get("s6").unwrap().stanza.bytes().len() + 20, ..larger };
+        let strict =
+            RoomLimits { history_bytes: history.get("s6").unwrap().stanza.bytes().len() + 20, ..larger };
         let mut history = self::history();
         assert!(history.retract("s6", room, retracted.as_bytes(), &strict));
         assert!(history.bytes <= strict.history_bytes, "{}", history.bytes);

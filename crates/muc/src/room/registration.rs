@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 
-use jid::Jid;
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::iq::IqAnswer;

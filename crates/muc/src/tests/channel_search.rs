@@ -162,7 +162,10 @@ fn section_4_2_2_one_user_does_not_take_the_searches_of_all() {
     let refused = answers.find(|one| one.contains("type='error'")).expect("a limit");
     let seconds = refused.split("<rate-limit xmlns='urn:xmpp:channel-search:0:error' retry-after='").nth(1);
     let seconds: u32 = seconds.expect(&refused).split('\'').next().unwrap().parse().unwrap();
-    assert!((1..=10).contains(&seconds) && refused.contains(&error("wait", "resource-constraint")), "{refused}");
+    assert!(
+        (1..=10).contains(&seconds) && refused.contains(&error("wait", "resource-constraint")),
+        "{refused}"
+    );
     assert!(search(&hag, "", &field("all", "1")).contains("type='result'"), "another user");
     play.engine.advance(seconds);
     assert!(search(&crone, "", &field("all", "1")).contains("type='result'"));
@@ -185,4 +188,3 @@ fn pages_end_with_ids_that_are_accepted_however_long_the_addresses_are() {
         }
     }
 }
-

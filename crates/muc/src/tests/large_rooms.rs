@@ -165,7 +165,8 @@ fn who_is_not_a_moderator_any_more_is_hidden_if_too_many_are_shown() {
 }
 
 #[test]
-fn section_17_3_administrators_of_the_node_stay_whatever_the_lists_say_and_as_long_as_they_are_administrators() {
+fn section_17_3_administrators_of_the_node_stay_whatever_the_lists_say_and_as_long_as_they_are_administrators()
+ {
     let play = Shakespeare::new();
     let crone = play.room("");
     let hag = play.hag();
@@ -177,7 +178,11 @@ fn section_17_3_administrators_of_the_node_stay_whatever_the_lists_say_and_as_lo
     let refused = admin(&crone, "set", kick);
     let want = error("cancel", "not-allowed").split_off("<error".len());
     assert!(refused.last().unwrap().contains(&want), "{refused:?}");
-    assert!(masked(hag.recv()).concat().contains("affiliation='owner' jid='hag66@example.com/pda' role='moderator'"));
+    assert!(
+        masked(hag.recv())
+            .concat()
+            .contains("affiliation='owner' jid='hag66@example.com/pda' role='moderator'")
+    );
     configure(&crone, &field("muc#roomconfig_membersonly", "1"));
     let change = |jid: &str, affiliation: &str| {
         let answer = admin(&crone, "set", &format!("<item affiliation='{affiliation}' jid='{jid}'/>"));

@@ -254,9 +254,10 @@ fn users_who_are_invited_fill_half_of_the_bytes_of_the_lists() {
     admin(&crone, "set", "<item affiliation='member' jid='hag66@example.com'/>");
     let long = "x".repeat(1_000);
     let refused = (0..2_000).find(|number| {
-        let invite = format!("<invite to='{long}@{number}.example.com'/>");
-        let message =
-            format!("<message to='{ROOM}'><x xmlns='http://jabber.org/protocol/muc#user'>{invite}</x></message>");
+        let invite = format!("<invite to='{long}{number}@example.com'/>");
+        let message = format!(
+            "<message to='{ROOM}'><x xmlns='http://jabber.org/protocol/muc#user'>{invite}</x></message>"
+        );
         let answer = hag.request(&message).concat();
         forget(&[&crone]);
         // They do not exist, which frees the pending invitations.

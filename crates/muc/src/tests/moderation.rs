@@ -147,7 +147,9 @@ fn retractions_that_retract_nothing_are_not_in_the_history() {
     let own = stanza_id(&groupchat(&crone, "<body>Palmers</body>"));
     let retract = |id: &str| {
         let body = "<body>/me retracted a previous message</body>";
-        format!("{body}<retract id='{id}' xmlns='urn:xmpp:message-retract:1'/><store xmlns='urn:xmpp:hints'/>")
+        format!(
+            "{body}<retract id='{id}' xmlns='urn:xmpp:message-retract:1'/><store xmlns='urn:xmpp:hints'/>"
+        )
     };
     // Of another user, and one for the second time.
     groupchat(&hag, &retract(&id));
