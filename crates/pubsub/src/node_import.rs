@@ -123,7 +123,8 @@ impl ImportedState<'_> {
             }
         }
         let usual = SubscriptionOptions::default();
-        for (one, number) in self.subscriptions.iter().zip(1..=options.limits.subscriptions_per_user_and_node) {
+        for (one, number) in self.subscriptions.iter().zip(1..=options.limits.subscriptions_per_user_and_node)
+        {
             let mut of_one = usual.clone();
             for (var, values) in one.options {
                 // Options that are unknown here are those of notifications that clients do not see.

@@ -227,6 +227,11 @@ impl Occupants {
         }
     }
 
+    /// Number of occupants whose presence everybody has received.
+    pub(crate) fn announced_count(&self) -> usize {
+        self.announced
+    }
+
     /// Everybody receives the presence of an occupant from now on.
     pub(crate) fn set_announced(&mut self, nick: &str) {
         let Some(index) = self.index_of(nick) else { return };
