@@ -1,5 +1,5 @@
 //! Removed accounts, whose affiliations end in all rooms: the store removes those of its rooms, and rooms in memory, temporary ones
-//! among them, are told here, on all nodes.
+//! among them, are notified here, on all nodes.
 //!
 //! ```text
 //! notice between nodes: the bare address
@@ -7,7 +7,7 @@
 //!
 //! # Pitfalls
 //!
-//! A room that is being loaded may have read the rows before they were removed: whoever loads it compares [`AccountRemovals::number`].
+//! A room that is being loaded may have read the rows before they were removed: the loader compares [`AccountRemovals::number`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ struct WaitingRemovals {
     is_running: bool,
 }
 
-/// What rooms must be told.
+/// What rooms are notified of.
 #[derive(Clone)]
 pub(crate) enum AccountsRemoved {
     /// These accounts were removed.
@@ -46,7 +46,7 @@ pub(crate) enum AccountsRemoved {
     Unknown,
 }
 
-/// Accounts whose removal rooms in memory have not been told.
+/// Removed accounts of which rooms in memory were not notified.
 #[derive(Default)]
 pub(crate) struct AccountRemovals {
     number: AtomicU64,
@@ -59,7 +59,7 @@ impl AccountRemovals {
         self.number.load(Ordering::SeqCst)
     }
 
-    /// Adds an account, or all; true if the caller must tell the rooms.
+    /// Adds an account, or all; true if the caller must notify the rooms.
     fn add(&self, user: Option<Jid>) -> bool {
         self.number.fetch_add(1, Ordering::SeqCst);
         let mut waiting = self.waiting.lock();
@@ -131,7 +131,7 @@ impl RoomShared {
         }
     }
 
-    /// Tells all rooms in memory.
+    /// Notifies all rooms in memory.
     fn accounts_removed(self: &Arc<Self>, node: &Arc<Node>, user: Option<Jid>) {
         if !self.removals.add(user) {
             return;

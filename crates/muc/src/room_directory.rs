@@ -47,7 +47,7 @@ struct DirectoryState {
     creators: HashMap<Jid, CreatedRooms>,
     /// Those that are listed: the lock is that of every room, so nobody looks for them among all.
     listed: BTreeSet<Jid>,
-    /// Rooms that other nodes must be told of, since their list has changed.
+    /// Rooms of which other nodes must be notified: whether they are listed has changed.
     unannounced: BTreeSet<Jid>,
 }
 

@@ -75,7 +75,7 @@ impl RoomTask {
         let mut removals = self.shared.removals.number();
         self.load(node, input).await?;
         if let Some(room) = &self.room {
-            // From here on it is told of removals.
+            // From here on it is notified of removals.
             self.shared.directory.put(room, usize::MAX);
         }
         while self.room.is_some() && removals != self.shared.removals.number() {

@@ -79,8 +79,8 @@ fn a_hundred_thousand_members_are_set_listed_admitted_and_removed() {
     let (state, _) = stored_state(&play);
     let member = play.engine.connect_anonymous("u77777", "r");
     assert!(enter(&member, "member").concat().contains("affiliation='member'"));
-    let stranger = play.engine.connect_anonymous("u100000", "r");
-    assert_error(&enter(&stranger, "stranger"), "auth", "registration-required");
+    let outsider = play.engine.connect_anonymous("u100000", "r");
+    assert_error(&enter(&outsider, "outsider"), "auth", "registration-required");
     forget(&[&crone, &member]);
     // The lists are too long for a room without the store.
     let temporary = configure(&crone, &field("muc#roomconfig_persistentroom", "0"));

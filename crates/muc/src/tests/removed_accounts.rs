@@ -22,7 +22,7 @@ fn member(affiliation: &str, user: &str, nick: &str) -> String {
 }
 
 #[test]
-fn whoever_registers_the_name_of_an_owner_does_not_own_the_stored_room() {
+fn the_next_account_with_the_name_of_an_owner_does_not_own_the_stored_room() {
     let play = Shakespeare::with(&[("rooms_per_user", OptionValue::Int(1))]);
     let crone = play.room(&field("muc#roomconfig_persistentroom", "1"));
     admin(&crone, "set", &(member("admin", "wiccarocks", "second") + &member("outcast", "hag66", "")));
@@ -130,7 +130,7 @@ fn a_node_that_may_have_missed_removals_reads_the_affiliations_again() {
 }
 
 #[test]
-fn xep_0421_whoever_registers_the_name_of_a_removed_account_has_another_occupant_id() {
+fn xep_0421_the_next_account_with_the_name_of_a_removed_one_has_another_occupant_id() {
     let play = Shakespeare::new();
     let crone = play.room(&field("muc#roomconfig_persistentroom", "1"));
     let id = |room: &str| {

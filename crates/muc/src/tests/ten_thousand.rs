@@ -92,7 +92,7 @@ fn a_storm_of_ten_thousand_joins_and_leaves_costs_each_the_same_and_leaves_nothi
         for (n, client) in crowd.iter().enumerate() {
             client.send(&format!("<presence to='{ROOM}/u{n}' type='unavailable'/>"));
             assert!(client.recv().concat().contains("<status code='110'/>"), "{n}");
-            // Whoever is left may be shown others in place of those who leave.
+            // Some are shown when only a few are left.
             crone.recv();
         }
         crowd.iter().for_each(|client| forget(&[client]));
