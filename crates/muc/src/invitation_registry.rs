@@ -127,6 +127,7 @@ mod tests {
         }
         assert!(registry.0.lock().sent.len() <= FEW_USERS);
     }
+
     #[test]
     fn kept_invitations_are_bounded_in_bytes_and_expired_ones_make_room() {
         let registry = InvitationRegistry::default();

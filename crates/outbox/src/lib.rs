@@ -24,6 +24,7 @@ pub mod outstanding;
 mod pending_requests;
 pub mod presence_batching;
 pub mod receipt;
+mod roster_version;
 pub mod shared_stanza;
 mod signals;
 pub mod stream_management;

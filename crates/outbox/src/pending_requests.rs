@@ -13,6 +13,8 @@
 //!
 //! A response that is not found here is delivered like any other as long as there is room.
 
+use base::extensions::Extensions;
+
 /// Size of the pending requests of one session.
 const MAX_PENDING_BYTES: usize = 16 * 1024;
 /// Capacity that is kept while requests are pending.
@@ -34,6 +36,28 @@ struct PendingRequest<'a> {
 }
 
 impl PendingRequests {
+    /// Records a request of the session with these extensions.
+    pub fn record(extensions: &mut Extensions, peer: &str, id: &str) {
+        if let Some(pending) = extensions.get::<PendingRequests>() {
+            return pending.insert(peer, id);
+        }
+        let mut pending = PendingRequests::default();
+        pending.insert(peer, id);
+        if !pending.is_empty() {
+            extensions.insert(pending);
+        }
+    }
+
+    /// Removes a request of the session with these extensions; false if there is none.
+    pub fn take(extensions: &mut Extensions, peer: &str, id: &str) -> bool {
+        let Some(pending) = extensions.get::<PendingRequests>() else { return false };
+        let found = pending.remove(peer, id);
+        if pending.is_empty() {
+            extensions.remove::<PendingRequests>();
+        }
+        found
+    }
+
     /// Records a request and drops the oldest ones that have no room beside it. One that does not fit alone is
     /// not recorded: its response counts as unsolicited.
     pub fn insert(&mut self, peer: &str, id: &str) {

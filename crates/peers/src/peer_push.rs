@@ -233,7 +233,7 @@ impl ClusteredNode<'_> {
         }
         for session in account.sessions() {
             if selection.selects(&session) && !except.contains(&session.resource()) {
-                self.push_to_session(&session, stanza.clone(), selection.to, work);
+                self.push(&session, stanza.clone(), selection.to, work);
             }
         }
         true

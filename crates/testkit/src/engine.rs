@@ -8,6 +8,8 @@
 //!
 //! Not implemented: negotiation, stream errors on the wire, resumption on the node that holds the session.
 //!
+//! Long because the client has a method for each thing that tests make it do.
+//!
 //! # Pitfalls
 //!
 //! The queue of a client fills until [`NodeClient::recv`] is called; nothing else reads it.

@@ -422,6 +422,8 @@ impl Node {
         to_rewrite: ToRewrite,
         work: &mut RoutingWork,
     ) {
+        let is_incomplete = session.flags.has(crate::session::flags::MAY_LACK_ROSTER_PUSH);
+        let stanza = if is_incomplete { stanza.with_incomplete_roster_version() } else { stanza };
         if let Err(back) = self.try_push(session, QueuedStanza::new(stanza, to_rewrite)) {
             self.reroute_undelivered(session, UndeliveredStanza { item: back.item, sent_at: None }, work);
         }

@@ -386,6 +386,7 @@ mod tests {
         all.set(&jid("good@spam.example"), Affiliation::Member, None, None);
         assert_eq!((all.owners(), all.with(Affiliation::Member).count()), (0, 1));
     }
+
     #[test]
     fn users_of_a_large_room_are_left_to_the_store_and_nothing_else_changes() {
         let user = |n: usize| jid(&format!("u{n}@shakespeare.lit"));

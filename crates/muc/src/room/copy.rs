@@ -363,11 +363,10 @@ pub(crate) fn empty_copy() -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use feature_api::feature::FeatureOptions;
-
     use super::*;
     use crate::options::OPTIONS;
     use crate::privileges::Affiliation;
+    use feature_api::feature::FeatureOptions;
 
     #[test]
     fn the_copy_of_a_temporary_room_gets_single_affiliations() {

@@ -241,6 +241,7 @@ mod tests {
             "{text}"
         );
     }
+
     #[test]
     fn tombstones_repeat_no_long_ids_and_push_others_out() {
         let room = "coven@chat.shakespeare.lit";
