@@ -11,6 +11,7 @@
 mod affiliation;
 mod answers;
 mod bulk_nodes;
+mod change_commands;
 mod collection_config;
 mod commands;
 mod delivery;
