@@ -14,6 +14,7 @@ use throng_commands::{
 
 use crate::FEATURE;
 use crate::affiliation::NodeAffiliation;
+use crate::change_commands::{self, PURGE, SET_AFFILIATION};
 use crate::node::{PubSubNode, ROOT_NODE};
 use crate::node_directory::other_owner;
 use crate::plain_subscriptions::PlainSubscriptions;
@@ -23,9 +24,9 @@ use crate::service::{PubSubService, node_address};
 
 /// All commands.
 pub(crate) static COMMANDS: &[&dyn FeatureDeclaration] =
-    &[&LIST, &SHOW, &CREATE, &DELETE, &SUBSCRIBERS, &ITEMS, &STATISTICS];
+    &[&LIST, &SHOW, &CREATE, &DELETE, &SUBSCRIBERS, &ITEMS, &STATISTICS, &SET_AFFILIATION, &PURGE];
 
-const NODE: CommandField =
+pub(crate) const NODE: CommandField =
     CommandField::new("node", "x-node", "The name of the node", CommandFieldKind::Text).required();
 
 const NODE_COLUMNS: &[CommandField] = &[
@@ -184,6 +185,7 @@ pub(crate) fn build(builder: &mut FeatureBuilder<'_>, service: &Arc<PubSubServic
     builder.command(&STATISTICS, move |call: CommandCall| -> CommandFuture {
         Box::pin(statistics(of.clone(), call))
     });
+    change_commands::build(builder, service);
 }
 
 /// The address of the service.
@@ -204,14 +206,14 @@ fn key(call: &CommandCall) -> Result<Jid, CommandError> {
 }
 
 /// The same, for a change: this node of the cluster must own the PubSub node.
-fn own_key(call: &CommandCall) -> Result<Jid, CommandError> {
+pub(crate) fn own_key(call: &CommandCall) -> Result<Jid, CommandError> {
     let key = key(call)?;
     let Some(owner) = other_owner(&call.node, &key) else { return Ok(key) };
     let text = format!("the node {owner} has the PubSub node {key}; run the command there");
     Err(CommandError::new(CommandErrorKind::Unavailable, text))
 }
 
-fn no_node(key: &Jid) -> CommandError {
+pub(crate) fn no_node(key: &Jid) -> CommandError {
     let name = key.resource().unwrap_or_default();
     CommandError::new(CommandErrorKind::NotFound, format!("there is no PubSub node \"{name}\""))
 }
@@ -311,7 +313,7 @@ async fn items(call: CommandCall) -> Result<CommandOutput, CommandError> {
 }
 
 /// Sends a request to a node with the rights of an operator.
-async fn command(
+pub(crate) async fn command(
     service: &PubSubService,
     call: &CommandCall,
     key: &Jid,

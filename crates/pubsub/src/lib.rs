@@ -12,6 +12,7 @@ mod account_removal;
 mod affiliation;
 mod answers;
 mod bulk_nodes;
+mod change_commands;
 mod collection_config;
 mod commands;
 mod delivery;

@@ -62,6 +62,12 @@ pub(crate) const VALID_VALUES: &[(&str, Values)] = &[
     ("get-pubsub-node", &[("node", &["princely_musings"])]),
     ("get-pubsub-subscribers", &[("node", &["princely_musings"])]),
     ("get-pubsub-items", &[("node", &["princely_musings"])]),
+    ("get-pubsub-statistics", &[]),
+    (
+        "set-pubsub-affiliation",
+        &[("node", &["princely_musings"]), ("user", &["romeo@example.com"]), ("affiliation", &["publisher"])],
+    ),
+    ("purge-pubsub-node", &[("node", &["princely_musings"])]),
     ("delete-pubsub-node", &[("node", &["princely_musings"])]),
     ("announce", &[("text", &["Rebellious subjects,", "enemies to peace"])]),
     ("set-motd", &[("text", &["Good morrow"])]),
@@ -110,6 +116,8 @@ pub(crate) const INVALID_VALUES: &[(&str, Values)] = &[
     ("destroy-room", &[("room", &["nowhere@conference.example.com"])]),
     ("get-pubsub-node", &[("node", &["nowhere"])]),
     ("delete-pubsub-node", &[("node", &["nowhere"])]),
+    ("purge-pubsub-node", &[("node", &["nowhere"])]),
+    ("set-pubsub-affiliation", &[("node", &["princely_musings"]), ("affiliation", &["friend"])]),
     ("get-sessions-list", &[("after", &["nobody"])]),
 ];
 

@@ -117,3 +117,34 @@ fn publications_are_counted() {
     let listed = run(&denmark, "get-pubsub-nodes-list", &[]).unwrap();
     assert_eq!(rows(&listed, "nodes").len(), 1);
 }
+
+#[test]
+fn affiliations_are_set_and_items_are_removed() {
+    let denmark = Denmark::new();
+    let (hamlet, francisco) = (denmark.node(&[]), denmark.connect("francisco"));
+    let node = ("node", NODE);
+    let set = |user: &str, affiliation: &str| {
+        let user = format!("{user}@example.com");
+        run(&denmark, "set-pubsub-affiliation", &[node, ("user", &user), ("affiliation", affiliation)])
+    };
+    assert_error(&publish(&francisco, "1"), "auth", "forbidden", "");
+    set("francisco", "publisher").unwrap();
+    assert!(publish(&francisco, "1").contains("type='result'"));
+    assert_eq!(set("hamlet", "none").unwrap_err().kind, CommandErrorKind::Conflict, "the last owner");
+    assert_eq!(set("francisco", "member").unwrap_err().kind, CommandErrorKind::Conflict);
+    subscribe(&hamlet);
+    hamlet.recv();
+    run(&denmark, "purge-pubsub-node", &[node]).unwrap();
+    denmark.engine.run_tasks();
+    assert!(hamlet.recv().concat().contains(&format!("<purge node='{NODE}'/>")));
+    configure(&hamlet, &[("pubsub#persist_items", "0")]);
+    assert_eq!(run(&denmark, "purge-pubsub-node", &[node]).unwrap_err().kind, CommandErrorKind::Conflict);
+    let elsewhere = ("node", "elsewhere");
+    let missing = run(&denmark, "purge-pubsub-node", &[elsewhere]).unwrap_err();
+    assert_eq!(missing.kind, CommandErrorKind::NotFound);
+    let fields = [elsewhere, ("user", "a@b"), ("affiliation", "owner")];
+    assert_eq!(
+        run(&denmark, "set-pubsub-affiliation", &fields).unwrap_err().kind,
+        CommandErrorKind::NotFound
+    );
+}
