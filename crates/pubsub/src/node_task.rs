@@ -583,7 +583,8 @@ impl SerialState for NodeTask {
         }
         self.is_loaded &= !self.writes.take_failure();
         let most = self.shared.options().cached_nodes;
-        self.is_kept = !is_owned_elsewhere(&node, &self.key) && self.touch(&node, most);
+        let is_kept = !is_owned_elsewhere(&node, &self.key) && self.touch(&node, most);
+        self.is_kept = is_kept && !self.shared.is_stopping();
         if self.is_ready(&node, &input) {
             let facts = self.known_facts(&node, &input);
             return self.handle_loaded(node, input, facts);
