@@ -56,6 +56,8 @@ pub(crate) struct Relative {
 pub(crate) struct GraphFacts {
     pub(crate) parents: BTreeMap<String, Relative>,
     pub(crate) children: BTreeMap<String, Relative>,
+    /// The requester has changed too many nodes lately.
+    pub(crate) is_refused: bool,
 }
 
 /// The nodes that a request associates.

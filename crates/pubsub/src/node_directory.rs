@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use base::BoxFuture;
 use base::lock::LeafMutex;
 use cluster::NodeId;
 use hashbrown::HashMap;
 use jid::Jid;
+use peers::slices::SliceService;
 use throng_core::Node;
 use throng_core::node_extensions::Swept;
 
@@ -185,6 +187,47 @@ impl Swept for NodeSweep {
                 }
             }
         }
+    }
+}
+
+/// Ends the tasks of a domain's PubSub nodes when the node of the cluster stops, which waits for them.
+pub(crate) struct StoppedNodes(Weak<PubSubShared>);
+
+impl StoppedNodes {
+    pub(crate) fn new(shared: &Arc<PubSubShared>) -> StoppedNodes {
+        StoppedNodes(Arc::downgrade(shared))
+    }
+}
+
+/// PubSub nodes have no leases: their next owner reads them from the database.
+impl SliceService for StoppedNodes {
+    fn hand_over(&self, _: &Arc<Node>, _: u8, _: NodeId) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn taken(&self, _: &Arc<Node>, _: u8, _: u64) {}
+
+    fn lost(&self, _: &Arc<Node>, _: u8) {}
+
+    fn set_backup(&self, _: &Arc<Node>, _: u8, _: Option<NodeId>) {}
+
+    fn copied_slices(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn member_left(&self, _: &Arc<Node>) {}
+
+    fn shut_down(&self, node: &Arc<Node>) -> BoxFuture<'static, ()> {
+        if let Some(shared) = self.0.upgrade() {
+            shared.stop();
+            let Some(tasks) = shared.tasks() else { return Box::pin(std::future::ready(())) };
+            for (key, _) in shared.directory.entries() {
+                let message = NodeMessage { node: node.clone(), input: NodeInput::Drop };
+                // With a full mailbox it ends after its last message.
+                let _ = tasks.try_send(&node.spawner, &key, message, 64);
+            }
+        }
+        Box::pin(std::future::ready(()))
     }
 }
 

@@ -114,7 +114,7 @@ impl NodeTask {
                 let _ = tasks.try_send(&node.spawner, key, message, 64);
             }
         }
-        self.is_kept = touch.is_kept;
+        self.is_kept = touch.is_kept && !self.shared.is_stopping();
     }
 
     /// The same after changes, and after subscribers were read.

@@ -11,7 +11,7 @@ use throng_core::Node;
 use throng_core::iq::IqAnswer;
 
 use crate::graph::{GraphGuard, GraphInput, GraphLock, RootUse};
-use crate::node_directory::{NodeDirectory, NodeSweep};
+use crate::node_directory::{NodeDirectory, NodeSweep, StoppedNodes};
 use crate::node_task::NodeTask;
 use crate::options::PubSubOptions;
 use crate::presence_fan_out::PresenceFanOuts;
@@ -49,6 +49,8 @@ pub(crate) struct PubSubShared {
     pub(crate) publications: PublishRate,
     tasks: OnceLock<Weak<NodeTasks>>,
     is_swept: AtomicBool,
+    /// The node of the cluster stops: no PubSub node stays in memory.
+    is_stopping: AtomicBool,
 }
 
 /// An input of a node.
@@ -132,6 +134,7 @@ impl PubSubShared {
             publications: PublishRate::default(),
             tasks: OnceLock::new(),
             is_swept: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
         })
     }
 
@@ -139,7 +142,18 @@ impl PubSubShared {
     pub(crate) fn watch(self: &Arc<Self>, node: &Arc<Node>) {
         if !self.is_swept.load(Ordering::Relaxed) && !self.is_swept.swap(true, Ordering::Relaxed) {
             node.extensions.get_or_default_swept::<NodeSweep>().add(self);
+            peers::slices::add_slice_service(node, Arc::new(StoppedNodes::new(self)));
         }
+    }
+
+    /// From now on, tasks end when they have nothing to do.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`PubSubShared::stop`] was called.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
     }
 
     /// The tasks of the nodes, while they exist.

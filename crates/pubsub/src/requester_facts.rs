@@ -7,7 +7,7 @@ use jid::Jid;
 use store::{AddressId, StoreError};
 use throng_core::Node;
 
-use crate::graph::{WantedRelatives, read_graph};
+use crate::graph::{GraphFacts, WantedRelatives, read_graph};
 use crate::node::{PubSubNode, ROOT_NODE, Requester};
 use crate::node_config::{AccessModel, PublishModel, SendLast};
 use crate::node_task::NodeTask;
@@ -101,8 +101,13 @@ impl NodeTask {
         let NodeInput::Request { request, from, guard: Some(_), .. } = input else { return Ok(()) };
         let own = self.node.as_ref();
         let Some(wanted) = WantedRelatives::of(request, own.map(PubSubNode::config)) else { return Ok(()) };
+        let is_admin = node.is_admin(from.bare());
+        if !is_admin && !self.shared.changes_of_others.try_take(node, from.as_ref(), wanted.count()) {
+            self.graph = Some(GraphFacts { is_refused: true, ..GraphFacts::default() });
+            return Ok(());
+        }
         let parents = own.map(|one| one.parents().clone()).unwrap_or_default();
-        let user = (from, node.is_admin(from.bare()));
+        let user = (from, is_admin);
         let limits = self.shared.options().limits;
         self.graph = Some(read_graph(node, &self.key, parents, user, wanted, &limits).await?);
         Ok(())

@@ -70,7 +70,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     if admin::connect(&socket).await.is_some() {
         bail!("another node is using {}; stop it or use another data_dir", config.data_dir.display());
     }
-    let assembled = assemble::assemble(&config, &tasks).await?;
+    let assembled = Box::pin(assemble::assemble(&config, &tasks)).await?;
     let tls = assemble::load_tls(&config)?;
     let notes = StartupNotes {
         password: create_first_administrator(&config, &assembled).await?,

@@ -139,11 +139,12 @@ impl EjabberdSchema {
         queries
     }
 
-    /// Nodes before what they have.
+    /// Nodes before what they have. Only some versions fill the table of owners, who have states, too.
     fn pubsub(&self) -> [TableQuery; 3] {
         let columns =
             |all: &[&str]| all.iter().map(|column| self.text(column)).collect::<Vec<_>>().join(", ");
-        let owner = "(SELECT MIN(w.owner) FROM pubsub_node_owner w WHERE w.nodeid = n.nodeid)";
+        let owner = "COALESCE((SELECT MIN(w.owner) FROM pubsub_node_owner w WHERE w.nodeid = n.nodeid), \
+             (SELECT MIN(a.jid) FROM pubsub_state a WHERE a.nodeid = n.nodeid AND a.affiliation = 'o'))";
         let nodes = columns(&["n.host", "n.node", owner, "o.name", "o.val"]);
         let states = columns(&["n.host", "n.node", "s.jid", "s.affiliation", "s.subscriptions"]);
         let items = columns(&[

@@ -140,8 +140,8 @@ const NODES: &str = "CREATE TABLE pubsub_node (host text NOT NULL, node text NOT
     CREATE TABLE pubsub_subscription_opt (subid text NOT NULL, opt_name varchar(32), opt_value text NOT NULL);
     INSERT INTO pubsub_node VALUES ('pubsub.capulet.lit', 'musings', '', 'flat', 7),
         ('nurse@capulet.lit', 'http://jabber.org/protocol/tune', '', 'pep', 8);
-    INSERT INTO pubsub_node_option VALUES (7, 'title', '<<\"Musings\">>'), (7, 'deliver_payloads', 'false');
-    INSERT INTO pubsub_node_owner VALUES (7, 'juliet@capulet.lit'), (8, 'nurse@capulet.lit');
+    INSERT INTO pubsub_node_option VALUES (7, 'title', '<<\"Musings\">>'), (7, 'deliver_payloads', 'false'), (7, 'rsm', 'true');
+    INSERT INTO pubsub_node_owner VALUES (8, 'nurse@capulet.lit');
     INSERT INTO pubsub_state (nodeid, jid, affiliation, subscriptions) VALUES (7, 'juliet@capulet.lit', 'o', ''),
         (7, 'nurse@capulet.lit', 'n', 's:5E6A,p:5E6B');
     INSERT INTO pubsub_item VALUES (7, '2', 'romeo@montague.lit', '001695:808040:000000', '001695:808045:000000', '<a xmlns=\"u:a\"/>'),

@@ -97,8 +97,8 @@ fn probes_after_the_loss_of_a_node_take_no_room_of_messages() {
     let mut test = Peer::new();
     claim_as_home(&test, "romeo");
     let juliet = test.online(0, "juliet", "balcony");
-    for session in 0..6 {
-        let romeo = test.online(1, "romeo", &format!("{session:0>1000}"));
+    for session in 0..10 {
+        let romeo = test.online(1, "romeo", &format!("{session:0>200}"));
         for entity in 0..200 {
             romeo.send(&format!("<presence to='{JULIET}/{entity:0>1000}'/>"));
         }

@@ -12,7 +12,9 @@ use super::events::{EventOrigin, SHIM};
 use super::retrieval::page;
 use super::{NodeCtx, Notice, PubSubAnswer, PubSubNode, Requester};
 use crate::collection_config::{CollectionConfig, NodeType};
-use crate::graph::{ChildEvent, GraphInput, LinkChange, MAX_LEVELS, MAX_REACHED, NodeLink, Relative};
+use crate::graph::{
+    ChildEvent, GraphFacts, GraphInput, LinkChange, MAX_LEVELS, MAX_REACHED, NodeLink, Relative,
+};
 use crate::node_config::AccessModel;
 use crate::pubsub_error::{bad_request, forbidden_in_graph, graph_error, not_found, unsupported};
 use crate::subscription::{EventKind, SubscriptionOptions, SubscriptionType};
@@ -122,7 +124,7 @@ impl PubSubNode {
         if before.parents == after.parents && before.children == after.children {
             return Ok(());
         }
-        let facts = ctx.graph.clone().unwrap_or_default();
+        let facts = graph_facts(ctx)?;
         for name in after.parents.difference(&before.parents) {
             check_parent(facts.parents.get(name))?;
         }
@@ -211,7 +213,7 @@ impl PubSubNode {
         child: String,
     ) -> Result<PubSubAnswer, StanzaError> {
         self.check_graph_request()?;
-        let facts = ctx.graph.clone().unwrap_or_default();
+        let facts = graph_facts(ctx)?;
         if !self.admits_child_of(requester) {
             return Err(forbidden_in_graph());
         }
@@ -239,7 +241,7 @@ impl PubSubNode {
         child: &str,
     ) -> Result<PubSubAnswer, StanzaError> {
         self.check_graph_request()?;
-        let facts = ctx.graph.clone().unwrap_or_default();
+        let facts = graph_facts(ctx)?;
         let owns_child = facts.children.get(child).is_some_and(|child| child.is_owned);
         if !self.is_owner(requester) && !owns_child {
             return Err(forbidden_in_graph());
@@ -431,6 +433,16 @@ impl PubSubNode {
         }
         Ok(PubSubAnswer::ItemsOfChildren(children.iter().cloned().collect()))
     }
+}
+
+/// What is known about the nodes that a request associates.
+fn graph_facts(ctx: &NodeCtx<'_>) -> Result<GraphFacts, StanzaError> {
+    let facts = ctx.graph.clone().unwrap_or_default();
+    if facts.is_refused {
+        let error = StanzaError::new(StanzaCondition::ResourceConstraint);
+        return Err(error.text("too many changes for others; try again later"));
+    }
+    Ok(facts)
 }
 
 /// Whether a collection may be the parent.

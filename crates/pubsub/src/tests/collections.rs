@@ -616,3 +616,25 @@ fn collections_survive_a_restart_of_their_tasks() {
     assert_eq!(francisco.recv().len(), 1);
     assert_eq!(values(&hamlet, "blogs", "pubsub#children"), [NODE]);
 }
+
+#[test]
+fn associations_are_limited_and_the_same_form_again_is_none() {
+    let denmark = Denmark::new();
+    let hamlet = blogs(&denmark);
+    let many: Vec<String> = (0..990).map(|number| format!("n{number}")).collect();
+    let missing = configure_node(&hamlet, "blogs", &[("pubsub#children", &many.join("|"))]);
+    assert_error(&missing, "cancel", "item-not-found", "");
+    let mut count = 0;
+    let refused = loop {
+        let answer = associate(&hamlet, "dissociate", "blogs", "nobody");
+        count += 1;
+        if answer.contains("resource-constraint") {
+            break answer;
+        }
+        assert!(count < 20, "{answer}");
+    };
+    assert_result(&hamlet, &configure_node(&hamlet, "blogs", &[("pubsub#children", NODE)]), "");
+    assert_error(&refused, "wait", "resource-constraint", "");
+    denmark.engine.advance(2);
+    assert_result(&hamlet, &associate(&hamlet, "dissociate", "blogs", NODE), "");
+}

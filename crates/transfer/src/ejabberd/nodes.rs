@@ -33,6 +33,10 @@ pub fn pubsub_node(
 
 /// The field of an option, whose value is a term; `None` for options that are no fields of the form.
 pub(super) fn field_of_option(name: &str, value: &ErlangTerm) -> Option<(String, Vec<String>)> {
+    // Properties of ejabberd's plugin.
+    if matches!(name, "rsm" | "sql") {
+        return None;
+    }
     let one = |term: &ErlangTerm| match term {
         ErlangTerm::Atom(name) => Some(match name.as_str() {
             "true" => "1".to_owned(),
