@@ -14,6 +14,30 @@ fn interested(nodes: &TestNodes, node: usize, resource: &str) -> NodeClient {
     client
 }
 
+/// Two nodes with a session of one user each; the queue from the first node to the second is full of messages to another user.
+struct FullQueue {
+    nodes: TestNodes,
+    phone: NodeClient,
+    laptop: NodeClient,
+    tybalt: NodeClient,
+    _sender: NodeClient,
+}
+
+fn full_queue() -> FullQueue {
+    let nodes = TestNodes::new(2, &observed_features());
+    for user in ["juliet", "paris", "tybalt"] {
+        nodes.node(0).create_user(user);
+    }
+    let (phone, laptop) = (interested(&nodes, 0, "phone"), interested(&nodes, 1, "laptop"));
+    let sender = nodes.node(0).connect("paris", "p");
+    let tybalt = nodes.node(1).connect("tybalt", "t");
+    tybalt.send("<presence/>");
+    nodes.settle();
+    laptop.recv();
+    fill_queue(&sender);
+    FullQueue { nodes, phone, laptop, tybalt, _sender: sender }
+}
+
 fn rename(client: &NodeClient, name: &str) {
     client.send(&format!(
         "<iq type='set' id='{name}'><query xmlns='jabber:iq:roster'>\
@@ -103,25 +127,15 @@ fn clients_show_the_later_of_two_changes_of_an_entry_on_two_nodes() {
 
 #[test]
 fn pushes_that_do_not_fit_into_the_queue_of_a_node_arrive_later_in_their_order() {
-    let nodes = TestNodes::new(2, &observed_features());
-    for user in ["juliet", "paris", "tybalt"] {
-        nodes.node(0).create_user(user);
-    }
-    let (phone, laptop) = (interested(&nodes, 0, "phone"), interested(&nodes, 1, "laptop"));
-    let sender = nodes.node(0).connect("paris", "p");
-    let tybalt = nodes.node(1).connect("tybalt", "t");
-    tybalt.send("<presence/>");
-    nodes.settle();
-    laptop.recv();
-    fill_queue(&sender);
-    rename(&phone, "one");
+    let FullQueue { nodes, phone, laptop, tybalt, .. } = &full_queue();
+    rename(phone, "one");
     for action in ["block", "unblock"] {
         phone.send(&format!(
             "<iq type='set' id='{action}'><{action} xmlns='urn:xmpp:blocking'><item jid='paris@example.com'/></{action}></iq>"
         ));
     }
-    rename(&phone, "two");
-    let received = drain_queue(&nodes, &tybalt, &laptop);
+    rename(phone, "two");
+    let received = drain_queue(nodes, tybalt, laptop);
     let position = |part: &str| received.iter().position(|text| text.contains(part));
     let pushes = ["name='one'", "<block ", "<unblock ", "name='two'"].map(position);
     assert!(pushes.iter().all(Option::is_some) && pushes.is_sorted(), "{pushes:?}: {received:#?}");
@@ -212,18 +226,8 @@ fn a_client_that_receives_several_pushes_of_another_node_at_once_has_the_last_ve
 
 #[test]
 fn a_client_that_has_missed_a_push_without_room_receives_the_whole_roster() {
-    let nodes = TestNodes::new(2, &observed_features());
-    for user in ["juliet", "paris", "tybalt"] {
-        nodes.node(0).create_user(user);
-    }
-    let (phone, laptop) = (interested(&nodes, 0, "phone"), interested(&nodes, 1, "laptop"));
-    let sender = nodes.node(0).connect("paris", "p");
-    let tybalt = nodes.node(1).connect("tybalt", "t");
-    tybalt.send("<presence/>");
-    nodes.settle();
-    laptop.recv();
-    fill_queue(&sender);
-    rename(&phone, "missed");
+    let FullQueue { nodes, phone, laptop, tybalt, .. } = &full_queue();
+    rename(phone, "missed");
     let mut pushed = Vec::new();
     for round in 0..100 {
         let group = |at: u32| format!("<group>{round}-{at}-{}</group>", "x".repeat(1000));
@@ -234,10 +238,10 @@ fn a_client_that_has_missed_a_push_without_room_receives_the_whole_roster() {
         ));
         pushed.extend(phone.recv());
     }
-    let received = drain_queue(&nodes, &tybalt, &laptop);
+    let received = drain_queue(nodes, tybalt, laptop);
     assert!(!received.iter().any(|text| text.contains("name='missed'")), "there was room");
     let version = last_version(&received);
     assert_eq!(version, format!("{}-incomplete", last_version(&pushed)), "it has received the last one");
-    let answer = request_with(&nodes, 0, &version);
+    let answer = request_with(nodes, 0, &version);
     assert!(answer.contains("name='missed'"), "{version}: {} octets", answer.len());
 }
