@@ -6,14 +6,13 @@ is an administrator of the node. Not implemented: what slixmpp does not support 
 
 import asyncio
 import io
-import sys
 
 import aiohttp
 import yarl
 from slixmpp.exceptions import IqError
 from slixmpp.xmlstream import ET
 
-from harness import TIMEOUT, Failure, Settings, befriend, run
+from harness import TIMEOUT, Failure, befriend, main
 from scenarios import check
 
 COMMANDS = "http://jabber.org/protocol/commands"
@@ -506,4 +505,4 @@ SCENARIOS = [
 ]
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(run(SCENARIOS, Settings())))
+    main(SCENARIOS)

@@ -348,3 +348,12 @@ async def run(scenarios, settings):
             traceback.print_exc()
             print(f"FAIL {name} {error!r}", flush=True)
     return 1 if failed else 0
+
+
+def main(scenarios):
+    """Runs the scenarios that the command line names, or all, and exits."""
+    wanted = sys.argv[1:]
+    chosen = [scenario for scenario in scenarios if not wanted or scenario.__name__ in wanted]
+    if len(chosen) < len(wanted):
+        sys.exit(f"{os.path.basename(sys.argv[0])}: no such scenario among {wanted}")
+    sys.exit(asyncio.run(run(chosen, Settings())))

@@ -3,14 +3,12 @@
 XEP-0060 and 0248 at pubsub.XMPP_DOMAIN; on accounts XEP-0163 with 0084, 0107 and 0402, by slixmpp's plugins.
 """
 
-import asyncio
-import sys
 import uuid
 
 from slixmpp.exceptions import IqError
 from slixmpp.xmlstream import ET
 
-from harness import TIMEOUT, Failure, Settings, befriend, run
+from harness import TIMEOUT, Failure, befriend, main
 from scenarios import check
 
 EVENT = "{http://jabber.org/protocol/pubsub#event}"
@@ -226,8 +224,4 @@ async def bookmarks_on_two_devices(stage):
 SCENARIOS = (publish_and_subscribe, approval, collection, avatar, mood, bookmarks_on_two_devices)
 
 if __name__ == "__main__":
-    wanted = sys.argv[1:]
-    chosen = [it for it in SCENARIOS if not wanted or it.__name__ in wanted]
-    if len(chosen) < len(wanted):
-        sys.exit(f"nodes: no such scenario among {wanted}")
-    sys.exit(asyncio.run(run(chosen, Settings())))
+    main(SCENARIOS)

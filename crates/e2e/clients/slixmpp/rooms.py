@@ -4,15 +4,13 @@ XEP-0045 by slixmpp's plugin, with 0249, 0410, 0421, 0424 and 0425. The service 
 room of its own, which ends with its last occupant.
 """
 
-import asyncio
-import sys
 import uuid
 from collections import namedtuple
 
 from slixmpp import JID
 from slixmpp.exceptions import IqError, PresenceError
 
-from harness import TIMEOUT, Failure, Settings, run
+from harness import TIMEOUT, Failure, main
 from scenarios import check
 
 MUC = "http://jabber.org/protocol/muc"
@@ -279,8 +277,4 @@ SCENARIOS = (
 )
 
 if __name__ == "__main__":
-    wanted = sys.argv[1:]
-    chosen = [it for it in SCENARIOS if not wanted or it.__name__ in wanted]
-    if len(chosen) < len(wanted):
-        sys.exit(f"rooms: no such scenario among {wanted}")
-    sys.exit(asyncio.run(run(chosen, Settings())))
+    main(SCENARIOS)

@@ -4,14 +4,12 @@ RFC 6120 (login), RFC 6121 sections 2 (roster), 3 (subscriptions), 4 (presence),
 0160 with 0203, 0199, 0202. Not implemented: errors of the client.
 """
 
-import asyncio
 import datetime
 import ssl
-import sys
 
 from slixmpp.plugins import xep_0082
 
-from harness import Failure, Settings, befriend, run
+from harness import Failure, befriend, main
 
 
 def check(condition, reason):
@@ -292,8 +290,4 @@ SCENARIOS = [
 ]
 
 if __name__ == "__main__":
-    names = sys.argv[1:]
-    chosen = [scenario for scenario in SCENARIOS if not names or scenario.__name__ in names]
-    if names and len(chosen) != len(names):
-        sys.exit(f"scenarios.py: one of {' '.join(names)} does not exist")
-    sys.exit(asyncio.run(run(chosen, Settings())))
+    main(SCENARIOS)

@@ -35,6 +35,18 @@ export function check(condition, reason) {
   if (!condition) throw new Failure(reason);
 }
 
+// The request is answered with this condition.
+export async function fails(condition, promise) {
+  let answer;
+  try {
+    answer = await promise;
+  } catch (error) {
+    check(error.message.includes(condition), `expected ${condition}, got ${error.message}`);
+    return;
+  }
+  throw new Failure(`expected ${condition}, got ${answer}`);
+}
+
 // xmpp.js looks at an answer only after its own write is done; an error that is quicker counts as unhandled until
 // then, and node would end the process. The caller gets it all the same.
 process.on("unhandledRejection", (error) => {

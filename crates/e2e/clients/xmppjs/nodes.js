@@ -5,7 +5,7 @@
 
 import { createHash } from "node:crypto";
 
-import { Failure, befriend, check, run, settings, xml } from "./harness.js";
+import { befriend, check, fails, run, settings, xml } from "./harness.js";
 
 const PUBSUB = "http://jabber.org/protocol/pubsub";
 const OWNER = `${PUBSUB}#owner`;
@@ -41,17 +41,6 @@ function receives(client, from, node, name, id) {
     if (!content) return false;
     return content.name === name || content.getChildren(name).some((it) => it.attrs.id === id);
   });
-}
-
-async function fails(condition, promise) {
-  let answer;
-  try {
-    answer = await promise;
-  } catch (error) {
-    check(error.message.includes(condition), `expected ${condition}, got ${error.message}`);
-    return;
-  }
-  throw new Failure(`expected ${condition}, got ${answer}`);
 }
 
 // A client that announces `+notify` for these nodes. Its capabilities are new, so the server asks for them, and knows them then.

@@ -3,7 +3,7 @@
 // XEP-0045 with 0249, 0410, 0421 and 0425, written as stanzas: xmpp.js has no code for rooms. The service is at
 // conference.XMPP_DOMAIN. Each scenario has a room of its own, which ends with its last occupant.
 
-import { Failure, TIMEOUT, check, run, settings, xml } from "./harness.js";
+import { Failure, TIMEOUT, check, fails, run, settings, xml } from "./harness.js";
 
 const MUC = "http://jabber.org/protocol/muc";
 const USER = `${MUC}#user`;
@@ -74,17 +74,6 @@ class Room {
     const change = xml("item", attrs, ...(reason ? [xml("reason", {}, reason)] : []));
     return client.ask(xml("iq", { type: "set", to: this.jid }, xml("query", ADMIN, change)));
   }
-}
-
-async function fails(condition, promise) {
-  let answer;
-  try {
-    answer = await promise;
-  } catch (error) {
-    check(error.message.includes(condition), `expected ${condition}, got ${error.message}`);
-    return;
-  }
-  throw new Failure(`expected ${condition}, got ${answer}`);
 }
 
 const scenarios = [

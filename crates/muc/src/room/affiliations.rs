@@ -1,6 +1,6 @@
 //! Affiliations of users with a room: XEP-0045 1.35.5, section 5.2; reserved nicknames: sections 7.10 and 7.12.
 //!
-//! Of a large room that is stored, members and banned users are in memory as fingerprints only ([`StoredUsers`]), and their lists are
+//! Of a large room that is stored, members and banned users are in memory by address only ([`StoredUsers`]), and their lists are
 //! read from the store in pages.
 //!
 //! # Pitfalls
@@ -10,7 +10,6 @@
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 
 use jid::{Jid, JidRef};
@@ -25,7 +24,7 @@ const MAX_ENTRIES: usize = 1_000;
 const MAX_BYTES: usize = 64 << 10;
 /// Memory of an entry and of a reserved nickname besides their texts, about.
 const ENTRY_BYTES: usize = 150;
-const NICK_BYTES: usize = 25;
+const NICK_BYTES: usize = 130;
 
 /// The affiliation of one user or, for a ban, of a whole domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +43,8 @@ pub(crate) struct Affiliations {
     entries: BTreeSet<AffiliatedUser>,
     /// The other users of a large room.
     stored: Option<Box<StoredUsers>>,
-    /// Hashes of users by those of reserved nicknames.
-    nicks: BTreeMap<u64, u64>,
-    /// Key of these hashes, which is secret: nobody can find two addresses with the same hash.
-    key: RandomState,
+    /// Users by reserved nickname.
+    nicks: BTreeMap<Box<str>, Box<str>>,
     owners: usize,
     bytes: usize,
     /// Users whose affiliation has changed since it was stored.
@@ -141,12 +138,8 @@ impl Affiliations {
         self.stored.is_some()
     }
 
-    fn hash(&self, text: &str) -> u64 {
-        self.key.hash_one(text)
-    }
-
     fn of_stored(&self, address: &str) -> Option<Affiliation> {
-        self.stored.as_ref()?.of(self.hash(address))
+        self.stored.as_ref()?.of(address)
     }
 
     /// The affiliation of this user or domain itself.
@@ -161,7 +154,7 @@ impl Affiliations {
 
     /// Bytes by which this entry would be longer than that of the user. Without a nickname, the reserved one stays.
     pub(crate) fn growth(&self, user: &Jid, nick: Option<&str>, reason: Option<&str>) -> usize {
-        let of_stored = || Some(self.stored.as_ref()?.bytes(self.hash(user.as_str()))? + user.as_str().len());
+        let of_stored = || Some(self.stored.as_ref()?.bytes(user.as_str())? + user.as_str().len());
         let before = self.entry(user.as_str()).map(|entry| entry_bytes(user, entry)).or_else(of_stored);
         let nick = nick.or_else(|| self.nick_of(user.as_ref()));
         let text = |text: Option<&str>| text.map_or(0, str::len);
@@ -193,13 +186,13 @@ impl Affiliations {
         let user = user.bare();
         match self.entry(user.as_str()) {
             Some(entry) => entry.nick.as_deref(),
-            None => self.stored.as_ref()?.nick(self.hash(user.as_str())),
+            None => self.stored.as_ref()?.nick(user.as_str()),
         }
     }
 
     /// Whether another user than this one has reserved a nickname.
     pub(crate) fn is_reserved_by_another(&self, nick: &str, user: &Jid) -> bool {
-        self.nicks.get(&self.hash(nick)).is_some_and(|owner| *owner != self.hash(user.as_str()))
+        self.nicks.get(nick).is_some_and(|owner| **owner != *user.as_str())
     }
 
     /// All entries in memory in the order of addresses.
@@ -250,8 +243,8 @@ impl Affiliations {
                 (entry.affiliation, entry.nick)
             }
             None => {
-                let hash = self.hash(user.as_str());
-                let Some(removed) = self.stored.as_mut().and_then(|stored| stored.remove(hash)) else {
+                let stored = self.stored.as_mut();
+                let Some(removed) = stored.and_then(|stored| stored.remove(user.as_str())) else {
                     return (Affiliation::None, None);
                 };
                 self.bytes -= user.as_str().len() + removed.bytes;
@@ -260,7 +253,7 @@ impl Affiliations {
         };
         self.owners -= usize::from(user.local().is_some() && was == Affiliation::Owner);
         if let Some(nick) = &nick {
-            self.nicks.remove(&self.hash(nick));
+            self.nicks.remove(nick);
         }
         (was, nick)
     }
@@ -268,7 +261,7 @@ impl Affiliations {
     /// Adds the entry of a user who has none.
     fn insert(&mut self, user: Jid, entry: AffiliationEntry) {
         if let Some(nick) = &entry.nick {
-            self.nicks.insert(self.hash(nick), self.hash(user.as_str()));
+            self.nicks.insert(nick.clone(), user.as_str().into());
         }
         self.owners += usize::from(user.local().is_some() && entry.affiliation == Affiliation::Owner);
         self.bytes += entry_bytes(&user, &entry);
@@ -301,7 +294,7 @@ impl Affiliations {
         for one in self.entries.extract_if(.., |one| is_other(one)) {
             let (user, entry) = *one.0;
             let reason = entry.reason.as_deref().map_or(0, str::len);
-            stored.insert(self.key.hash_one(user.as_str()), entry.affiliation, entry.nick, reason);
+            stored.insert(user.as_str(), entry.affiliation, entry.nick, reason);
         }
         self.stored = Some(stored);
     }

@@ -1,27 +1,28 @@
-//! Members and banned users of a large room as far as they are in memory: a fingerprint of 64 bits for each, nicknames, and lengths of
-//! reasons.
+//! Members and banned users of a large room as far as they are in memory: addresses, nicknames, and lengths of reasons.
 //!
-//! # Pitfalls
-//!
-//! Fingerprints are keyed hashes, so two users of a room with 100 000 have the same one with a probability below 2^-29, and nobody can
-//! look for such a user.
+//! Addresses and not hashes of them, because what decides who may enter must not confuse two users.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::privileges::Affiliation;
 
-/// The bit of a fingerprint that says that the user is a member.
-const MEMBER: u64 = 1;
+/// Memory of an address, of a nickname and of a length in a tree besides their texts, about.
+const ADDRESS_BYTES: usize = 40;
+const NICK_BYTES: usize = 110;
+const REASON_BYTES: usize = 75;
 
 /// The users.
 #[derive(Debug, Default)]
 pub(super) struct StoredUsers {
-    users: BTreeSet<u64>,
-    members: usize,
+    members: BTreeSet<Box<str>>,
+    /// Banned users and domains.
+    outcasts: BTreeSet<Box<str>>,
+    /// Bytes of all addresses.
+    address_bytes: usize,
     /// Reserved nicknames by user.
-    nicks: BTreeMap<u64, Box<str>>,
+    nicks: BTreeMap<Box<str>, Box<str>>,
     /// Bytes of reasons by user.
-    reasons: BTreeMap<u64, u32>,
+    reasons: BTreeMap<Box<str>, u32>,
 }
 
 /// What a user had.
@@ -35,69 +36,73 @@ pub(super) struct RemovedUser {
 impl StoredUsers {
     /// Number of users.
     pub(super) fn len(&self) -> usize {
-        self.users.len()
+        self.members.len() + self.outcasts.len()
     }
 
     /// Memory of all of them, about.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.users.len() * 13 + self.nicks.len() * 64 + self.reasons.len() * 20
+        let others = self.nicks.len() * NICK_BYTES + self.reasons.len() * REASON_BYTES;
+        self.address_bytes + self.len() * ADDRESS_BYTES + others
     }
 
     /// Number of those with this affiliation.
     pub(super) fn count(&self, affiliation: Affiliation) -> usize {
         match affiliation {
-            Affiliation::Member => self.members,
-            Affiliation::Outcast => self.users.len() - self.members,
+            Affiliation::Member => self.members.len(),
+            Affiliation::Outcast => self.outcasts.len(),
             _ => 0,
         }
     }
 
-    /// The affiliation of the user with this hash.
-    pub(super) fn of(&self, hash: u64) -> Option<Affiliation> {
-        if self.users.contains(&(hash | MEMBER)) {
+    /// The affiliation of this user or domain.
+    pub(super) fn of(&self, address: &str) -> Option<Affiliation> {
+        if self.members.contains(address) {
             return Some(Affiliation::Member);
         }
-        self.users.contains(&(hash & !MEMBER)).then_some(Affiliation::Outcast)
+        self.outcasts.contains(address).then_some(Affiliation::Outcast)
     }
 
     /// The nickname of a user.
-    pub(super) fn nick(&self, hash: u64) -> Option<&str> {
-        self.nicks.get(&hash).map(|nick| &**nick)
+    pub(super) fn nick(&self, address: &str) -> Option<&str> {
+        self.nicks.get(address).map(|nick| &**nick)
     }
 
     /// Bytes of nickname and reason of a user.
-    pub(super) fn bytes(&self, hash: u64) -> Option<usize> {
-        self.of(hash)?;
-        let reason = self.reasons.get(&hash).map_or(0, |bytes| *bytes as usize);
-        Some(self.nick(hash).map_or(0, str::len) + reason)
+    pub(super) fn bytes(&self, address: &str) -> Option<usize> {
+        self.of(address)?;
+        let reason = self.reasons.get(address).map_or(0, |bytes| *bytes as usize);
+        Some(self.nick(address).map_or(0, str::len) + reason)
     }
 
     /// Adds a user who is not there.
     pub(super) fn insert(
         &mut self,
-        hash: u64,
+        address: &str,
         affiliation: Affiliation,
         nick: Option<Box<str>>,
         reason: usize,
     ) {
-        let is_member = affiliation == Affiliation::Member;
-        let fingerprint = if is_member { hash | MEMBER } else { hash & !MEMBER };
-        self.members += usize::from(self.users.insert(fingerprint) && is_member);
+        let users =
+            if affiliation == Affiliation::Member { &mut self.members } else { &mut self.outcasts };
+        if users.insert(address.into()) {
+            self.address_bytes += address.len();
+        }
         if let Some(nick) = nick {
-            self.nicks.insert(hash, nick);
+            self.nicks.insert(address.into(), nick);
         }
         if reason > 0 {
-            self.reasons.insert(hash, u32::try_from(reason).unwrap_or(u32::MAX));
+            self.reasons.insert(address.into(), u32::try_from(reason).unwrap_or(u32::MAX));
         }
     }
 
     /// Removes a user.
-    pub(super) fn remove(&mut self, hash: u64) -> Option<RemovedUser> {
-        let bytes = self.bytes(hash)?;
-        let affiliation = self.of(hash)?;
-        self.users.remove(&if affiliation == Affiliation::Member { hash | MEMBER } else { hash & !MEMBER });
-        self.members -= usize::from(affiliation == Affiliation::Member);
-        self.reasons.remove(&hash);
-        Some(RemovedUser { affiliation, nick: self.nicks.remove(&hash), bytes })
+    pub(super) fn remove(&mut self, address: &str) -> Option<RemovedUser> {
+        let bytes = self.bytes(address)?;
+        let affiliation = self.of(address)?;
+        self.members.remove(address);
+        self.outcasts.remove(address);
+        self.address_bytes -= address.len();
+        self.reasons.remove(address);
+        Some(RemovedUser { affiliation, nick: self.nicks.remove(address), bytes })
     }
 }
