@@ -39,13 +39,13 @@ use throng_core::shared_stanza::{QueueClass, SharedStanza};
 
 use super::blocklist_changes::PendingBlocklistChanges;
 use super::delivered_messages::DeliveredMessages;
-use super::directed_presence::DirectedPresenceFromPeers;
 use super::due_presence::DuePresence;
 use super::forwarded_requests::{ForwardedRequests, InboundRequests};
 use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::AccountReads;
 use super::lost_peers::{ContactsToWithdraw, EndedSubscriptions};
 use super::node_queries::{InboundQueries, NodeQueries};
+use super::noted_presence::DirectedPresenceFromPeers;
 use super::presence_resync::{AccountPass, Resync};
 use super::session_transfer::SessionTransfers;
 use super::slices::SliceTable;

@@ -49,7 +49,7 @@ impl ClusteredNode<'_> {
         }
         let kind = envelope.header.kind;
         let names = stanza.recipient();
-        self.note_directed_presence(from, &stanza, sender.as_ref(), names.as_ref());
+        self.forget_withdrawn_presence(&stanza, sender.as_ref(), names.as_ref());
         let mut work = RoutingWork::of(StanzaOrigin::Peer);
         // The home answers for what is a copy.
         work.tracks_delivery = envelope.header.tracks_delivery && kind != COPY;
@@ -73,6 +73,7 @@ impl ClusteredNode<'_> {
                 refused.push(position);
                 continue;
             }
+            self.note_directed_presence(from, &stanza, sender.as_ref(), names.as_ref(), &account);
             if kind == EnvelopeKind::RunChain {
                 work.handed_over = Some(HandedOver::of(&envelope, None));
                 self.incoming(stanza.clone(), sender.as_ref(), to.as_ref(), 0, &mut work);

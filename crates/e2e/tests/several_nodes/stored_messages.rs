@@ -212,3 +212,25 @@ fn a_report_of_a_stored_message_has_no_other_content() {
         assert_eq!(test.violations(PeerViolation::Payload), violations, "{octets:?}");
     }
 }
+
+/// The message of the day is read from the store first.
+#[test]
+fn a_stored_message_precedes_later_ones_when_a_session_is_resumed_on_another_node() {
+    let nodes = cluster();
+    let romeo = connect(&nodes, 2, "romeo", "orchard");
+    let juliet = connect(&nodes, 0, "juliet", "one");
+    juliet.enable_resumption();
+    become_available(&nodes, &juliet, 0);
+    juliet.recv();
+    store_message(nodes.node(2));
+    nodes.node(2).hold_store_call(Some("server_kv.get"));
+    juliet.leave(true);
+    let pending = nodes.node(2).resume(&juliet);
+    nodes.settle();
+    let moved = nodes.node(2).resumed(&pending).expect("an outcome").expect("it is resumed");
+    romeo.send(&chat("2"));
+    nodes.settle();
+    nodes.node(2).hold_store_call(None);
+    nodes.settle();
+    assert_eq!(receive(&nodes, &moved), ["1", "2"]);
+}
