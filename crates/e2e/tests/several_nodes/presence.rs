@@ -317,6 +317,18 @@ fn the_end_of_a_subscription_follows_the_unavailable_of_resources_on_all_nodes()
     }
 }
 
+/// Sends more presence than another node has room for. Nothing passes between the nodes until they step.
+fn send_much_presence(client: &NodeClient) {
+    for octets in [200_000, 10_000, 500, 1] {
+        let status = "x".repeat(octets);
+        for _ in 0..30 {
+            client.send(&format!("<presence><status>{status}</status></presence>"));
+        }
+    }
+    // Not even `unavailable` has room.
+    (0..30).for_each(|_| client.send("<presence/>"));
+}
+
 /// More presence is due for the other node than it has room for, as when many sessions end with their node.
 #[test]
 fn a_node_that_shuts_down_sends_the_presence_that_is_due() {
@@ -328,11 +340,7 @@ fn a_node_that_shuts_down_sends_the_presence_that_is_due() {
     let (juliet, _tybalt) = (online(&nodes, 0, "juliet", "a"), online(&nodes, 0, "tybalt", "a"));
     let (romeo, paris) = (online(&nodes, 1, "romeo", "b"), online(&nodes, 1, "paris", "b"));
     assert!(presence(&juliet).contains(&("romeo@example.com/b".to_owned(), true)));
-    // Nothing passes between the nodes until they step.
-    let status = "x".repeat(200_000);
-    for _ in 0..30 {
-        paris.send(&format!("<presence><status>{status}</status></presence>"));
-    }
+    send_much_presence(&paris);
     [romeo, paris].iter().for_each(NodeClient::close);
     nodes.leave(1);
     nodes.settle();
@@ -348,9 +356,7 @@ fn a_node_that_does_not_take_what_is_due_before_another_one_shuts_down_withdraws
     let romeo = online(&nodes, 1, "romeo", "b");
     assert!(presence(&juliet).contains(&("romeo@example.com/b".to_owned(), true)));
     let node = nodes.node(1).node.clone();
-    for _ in 0..30 {
-        romeo.send(&format!("<presence><status>{}</status></presence>", "x".repeat(200_000)));
-    }
+    send_much_presence(&romeo);
     romeo.close();
     assert!(peers::send_due_items(&node) > 0);
     assert_eq!(peers::discard_due_items(&node), [nodes.id(0)]);
