@@ -27,7 +27,7 @@ fn become_available(nodes: &TestNodes, client: &NodeClient, priority: i8) {
 }
 
 /// Ids of the messages that a client receives until nothing arrives any more.
-fn receive(nodes: &TestNodes, client: &NodeClient) -> Vec<String> {
+pub(crate) fn receive(nodes: &TestNodes, client: &NodeClient) -> Vec<String> {
     let mut ids = Vec::new();
     for _ in 0..3 {
         for message in messages(client) {
@@ -116,7 +116,7 @@ fn steps(nodes: &TestNodes, count: usize) {
 }
 
 /// Writes a message for juliet into the store.
-fn store_message(node: &TestNode) {
+pub(crate) fn store_message(node: &TestNode) {
     let juliet = Jid::parse(JULIET).expect("an address");
     let owner = node.block_on(node.stores.addresses.find(&juliet)).expect("an answer").expect("an id");
     let (stored_at, stanza) = (node.node.clock.unix_millis(), handed_over("1").into_bytes());
@@ -211,26 +211,4 @@ fn a_report_of_a_stored_message_has_no_other_content() {
         test.nodes.settle();
         assert_eq!(test.violations(PeerViolation::Payload), violations, "{octets:?}");
     }
-}
-
-/// The message of the day is read from the store first.
-#[test]
-fn a_stored_message_precedes_later_ones_when_a_session_is_resumed_on_another_node() {
-    let nodes = cluster();
-    let romeo = connect(&nodes, 2, "romeo", "orchard");
-    let juliet = connect(&nodes, 0, "juliet", "one");
-    juliet.enable_resumption();
-    become_available(&nodes, &juliet, 0);
-    juliet.recv();
-    store_message(nodes.node(2));
-    nodes.node(2).hold_store_call(Some("server_kv.get"));
-    juliet.leave(true);
-    let pending = nodes.node(2).resume(&juliet);
-    nodes.settle();
-    let moved = nodes.node(2).resumed(&pending).expect("an outcome").expect("it is resumed");
-    romeo.send(&chat("2"));
-    nodes.settle();
-    nodes.node(2).hold_store_call(None);
-    nodes.settle();
-    assert_eq!(receive(&nodes, &moved), ["1", "2"]);
 }
