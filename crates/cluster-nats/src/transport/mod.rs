@@ -197,10 +197,8 @@ async fn run_connected(shared: &Arc<Shared>, mut subscriber: Subscriber, frames:
                 core.begin_leave();
                 step = LeaveStep::HandsOver(now.plus(HAND_OVER_MILLIS));
             }
-            LeaveStep::HandsOver(until) => {
-                if core.send_leave(now >= until || !connected) {
-                    step = LeaveStep::SendsLast(now.plus(LAST_ITEMS_MILLIS));
-                }
+            LeaveStep::HandsOver(until) if core.send_leave(now >= until || !connected) => {
+                step = LeaveStep::SendsLast(now.plus(LAST_ITEMS_MILLIS));
             }
             LeaveStep::SendsLast(until) if core.is_sent() || now >= until || !connected => return,
             _ => {}
