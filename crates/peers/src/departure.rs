@@ -16,12 +16,13 @@ use crate::envelope_kinds::RESYNC;
 pub fn send_due_items(node: &Arc<Node>) -> usize {
     let Some(node) = ClusteredNode::of(node) else { return 0 };
     node.send_all_due();
-    node.state.due_presence.count()
+    node.state.due_errors.count() + node.state.due_presence.count()
 }
 
 /// Discards what is left of that. Returns the nodes that have not taken it, which are told so.
 pub fn discard_due_items(node: &Arc<Node>) -> Vec<NodeId> {
     let Some(node) = ClusteredNode::of(node) else { return Vec::new() };
+    node.state.due_errors.nodes().into_iter().for_each(|to| node.state.due_errors.forget_node(to));
     let nodes = node.state.due_presence.nodes();
     for to in &nodes {
         node.state.due_presence.forget_node(*to);

@@ -343,6 +343,7 @@ impl Inbox for ClusterInbox {
     fn on_receipts(&self, from: NodeId, up_to: Ticket, later: &[Ticket]) {
         let Some(node) = ClusteredNode::of(&self.0) else { return };
         node.state.handovers.end(from, up_to, later);
+        node.send_due_errors(from);
         node.send_due_presence(from);
         node.state.inbound_requests.send_waiting(from);
     }

@@ -13,7 +13,7 @@
 //! * `directed_presence`, `noted_presence`: directed presence of sessions on other nodes: probes from its recipients, and its end with a lost
 //!   node.
 //! * `presence_change`: the format of presence for contacts on other nodes.
-//! * `due_presence`, `due_pushes`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
+//! * `due_presence`, `due_pushes`, `due_errors`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
 //!   that are gone; `departure`: what this node sends before it leaves.
 //! * `session_transfer`: sessions that move to the node where their client resumes the stream.
 //! * `service_stanzas`: stanzas for an item of a service, such as a room, to the node that owns it; `slices`: which node that is.
@@ -30,6 +30,7 @@ mod blocklist_changes;
 mod delivered_messages;
 mod departure;
 mod directed_presence;
+mod due_errors;
 mod due_presence;
 mod due_pushes;
 mod envelope_kinds;
