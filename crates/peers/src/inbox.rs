@@ -233,7 +233,7 @@ impl ClusteredNode<'_> {
                 true
             }
             NOTICES_MISSED => {
-                self.handle_missed_notices();
+                self.handle_missed_notices(from);
                 true
             }
             MESSAGE_STORED => envelope.recipients.iter().all(|recipient| match recipient {

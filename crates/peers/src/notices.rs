@@ -88,12 +88,12 @@ impl ClusteredNode<'_> {
         true
     }
 
-    /// Notices may have been missed.
-    pub(super) fn handle_missed_notices(&self) {
+    /// Notices of a node may have been missed.
+    pub(super) fn handle_missed_notices(&self, from: NodeId) {
         for host in &self.hosts() {
             let handlers = host.extensions.get::<NoticeHandlers>();
             for handler in handlers.iter().flat_map(|handlers| handlers.iter()) {
-                handler.handle(&NoticeCtx { node: self, host, from: None, content: None });
+                handler.handle(&NoticeCtx { node: self, host, from: Some(from), content: None });
             }
         }
     }

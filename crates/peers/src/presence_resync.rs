@@ -355,7 +355,7 @@ impl ClusteredNode<'_> {
         for claim in &claims {
             self.report_recently_stored(from, claim.address);
         }
-        self.handle_missed_notices();
+        self.handle_missed_notices(from);
         self.show_interrupted_sessions(from);
         // Each start of a node would otherwise have the others read all their accounts.
         if !was_lost && claims.is_empty() && !self.is_older(from) {
@@ -426,7 +426,7 @@ impl ClusteredNode<'_> {
 
     /// Another node has discarded what was due for this one.
     pub(super) fn on_resync(&self, from: NodeId) {
-        self.handle_missed_notices();
+        self.handle_missed_notices(from);
         self.read_accounts_again();
         self.resynchronise(|nodes| nodes.missed_from.insert(from));
     }
