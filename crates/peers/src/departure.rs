@@ -1,6 +1,6 @@
 //! Departure of this node: what is due for other nodes (`due_presence`) is sent before it leaves the cluster, because nobody else has it.
 //!
-//! A node that does not take it in time is told that it has missed something, and exchanges everything again when this one has left:
+//! A node that does not take it in time is notified that it has missed something, and exchanges everything again when this one has left:
 //! so the presence of sessions that have ended here is withdrawn there.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub fn send_due_items(node: &Arc<Node>) -> usize {
     node.state.due_errors.count() + node.state.due_presence.count()
 }
 
-/// Discards what is left of that. Returns the nodes that have not taken it, which are told so.
+/// Discards what is left of that. Returns the nodes that have not taken it, which are notified.
 pub fn discard_due_items(node: &Arc<Node>) -> Vec<NodeId> {
     let Some(node) = ClusteredNode::of(node) else { return Vec::new() };
     node.state.due_errors.nodes().into_iter().for_each(|to| node.state.due_errors.forget_node(to));

@@ -323,7 +323,7 @@ impl Core {
         self.with(|state| state.is_sent())
     }
 
-    /// Tells the nodes whose links are idle, or all, that nothing follows. True if all were told.
+    /// Tells the nodes whose links are idle, or all, that nothing follows. True if all were notified.
     pub(crate) fn send_leave(&self, to_all: bool) -> bool {
         self.with(|state| state.send_leave(&self.directory, to_all))
     }

@@ -75,7 +75,7 @@ struct Peer {
     received_at: Millis,
     /// Such a frame has arrived.
     joined: bool,
-    /// It was told that nothing follows.
+    /// It was notified that nothing follows.
     has_leave: bool,
     link: Link,
 }
@@ -509,7 +509,7 @@ impl State {
     }
 
     /// Tells the others that nothing follows: each when its link is empty and what has arrived from it is settled, because one of them may
-    /// be gone; or all at once. True if all were told.
+    /// be gone; or all at once. True if all were notified.
     pub(super) fn send_leave(&mut self, directory: &Directory, to_all: bool) -> bool {
         self.send_changes(directory);
         for peer in self.peers.values_mut().filter(|peer| peer.joined && !peer.has_leave) {
