@@ -114,7 +114,10 @@ mod tests {
             let kind = EnvelopeKind::RunChain;
             Envelope::new(kind, EnvelopeClass::Message, node, Vec::new(), vec![b'x'; 1 << 20])
         };
-        assert_eq!((0..5).map(|_| due.add(node, error())).collect::<Vec<_>>(), [true, true, true, false, false]);
+        assert_eq!(
+            (0..5).map(|_| due.add(node, error())).collect::<Vec<_>>(),
+            [true, true, true, false, false]
+        );
         assert_eq!((due.count(), due.nodes()), (3, vec![node]));
         let first = due.take(node).unwrap();
         due.put_back(node, first);
