@@ -24,9 +24,11 @@ pub(crate) struct PubSubStatements {
     find: String,
     resolve: SizedStatement,
     load: String,
+    affiliation: String,
     affiliations: String,
     special: String,
     heads: String,
+    newest_heads: String,
     items: SizedStatement,
     item_sizes: SizedStatement,
     insert: String,
@@ -73,12 +75,19 @@ impl TableStatements for PubSubStatements {
                  JOIN pubsub_node n ON n.service = s.id JOIN address c ON c.id = n.creator \
                  WHERE s.jid = ? AND n.name = ?",
             ),
+            affiliation: d.sql(
+                "SELECT f.affiliation FROM pubsub_affiliation f JOIN address a ON a.id = f.entity \
+                 WHERE a.jid = ? AND f.node = ?",
+            ),
             affiliations: d.sql(
                 "SELECT a.jid, f.affiliation FROM pubsub_affiliation f JOIN address a ON a.id = f.entity \
                  WHERE f.node = ? ORDER BY f.entity",
             ),
             special: d.sql("SELECT jid, subid, state FROM pubsub_special WHERE node = ? ORDER BY subid"),
             heads: d.sql("SELECT seq, id, publisher, published FROM pubsub_item WHERE node = ? ORDER BY seq"),
+            newest_heads: d.sql(
+                "SELECT seq, id, publisher, published FROM pubsub_item WHERE node = ? ORDER BY seq DESC LIMIT ?",
+            ),
             items: SizedStatement::new(|n| {
                 d.sql(&format!(
                     "SELECT seq, id, publisher, published, payload FROM pubsub_item WHERE node = ? AND seq IN ({})",
@@ -175,9 +184,11 @@ impl TableStatements for PubSubStatements {
             &self.find,
             self.resolve.at_least(2).1,
             &self.load,
+            &self.affiliation,
             &self.affiliations,
             &self.special,
             &self.heads,
+            &self.newest_heads,
             self.items.at_least(2).1,
             self.item_sizes.at_least(2).1,
             &self.update,
@@ -318,6 +329,31 @@ async fn load(conn: &mut DbConnection, node: &NodeName) -> Result<Option<StoredP
     let items = rows.iter().map(head).collect::<Result<_, StoreError>>()?;
     let number = node_number(row.number(0)?)?;
     Ok(Some(StoredPubSubNode { number, record, affiliations, special, items }))
+}
+
+async fn record_of(
+    conn: &mut DbConnection,
+    (node, entity): &(NodeName, Box<str>),
+) -> Result<Option<(PubSubNodeRecord, Option<u8>)>, StoreError> {
+    let context = conn.context.clone();
+    let sql = &context.sql.pubsub;
+    let args = [Arg::Text(&node.service), Arg::Bytes(node.name.as_bytes())];
+    let Some(row) = conn.fetch_optional(&sql.load, &args).await? else { return Ok(None) };
+    let args = [Arg::Text(entity), Arg::number(row.number(0)?)];
+    let affiliation = conn.fetch_optional(&sql.affiliation, &args).await?;
+    let affiliation = affiliation.map(|row| small(row.number(0)?)).transpose()?;
+    Ok(Some((record(&row)?, affiliation)))
+}
+
+async fn newest_items(
+    conn: &mut DbConnection,
+    (node, limit): &(NodeName, u32),
+) -> Result<Vec<PubSubItemHead>, StoreError> {
+    let Some(number) = find(conn, node).await? else { return Ok(Vec::new()) };
+    let context = conn.context.clone();
+    let args = [Arg::number(number), Arg::number((*limit).into())];
+    let rows = conn.fetch_all(&context.sql.pubsub.newest_heads, &args).await?;
+    rows.iter().rev().map(head).collect()
 }
 
 fn node_number(number: u64) -> Result<u32, StoreError> {
@@ -810,6 +846,18 @@ fn change_bytes(change: &PubSubChange) -> usize {
 impl PubSub for SqlStores {
     fn load(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<StoredPubSubNode>> {
         self.read(NodeName::new(node), |conn, node| Box::pin(load(conn, node)))
+    }
+
+    fn record(
+        &self,
+        node: JidRef<'_>,
+        entity: JidRef<'_>,
+    ) -> StoreFuture<'_, Option<(PubSubNodeRecord, Option<u8>)>> {
+        self.read((NodeName::new(node), bare(entity)), |conn, args| Box::pin(record_of(conn, args)))
+    }
+
+    fn newest_items(&self, node: JidRef<'_>, limit: u32) -> StoreFuture<'_, Vec<PubSubItemHead>> {
+        self.read((NodeName::new(node), limit), |conn, args| Box::pin(newest_items(conn, args)))
     }
 
     fn apply(&self, node: JidRef<'_>, changes: Vec<PubSubChange>) -> StoreFuture<'_, ()> {
