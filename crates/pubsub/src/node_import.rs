@@ -279,7 +279,7 @@ mod tests {
     fn subscriptions_without_identifiers_do_not_replace_each_other() {
         let options = fields(&[("pubsub#deliver", "0"), ("pubsub#digest", "1"), ("pubsub#purple", "0")]);
         let one = ImportedSubscription { subid: "", is_pending: false, options: &options };
-        let subscriptions = [one; 9];
+        let subscriptions = [one; 100];
         let mut subids = BTreeSet::new();
         for user in ["friar@elsewhere.lit", "romeo@elsewhere.lit", "romeo@elsewhere.lit/orchard"] {
             let jid = jid(user);
@@ -287,7 +287,7 @@ mod tests {
             let new = state.changes().unwrap();
             assert_eq!(new, state.changes().unwrap(), "a continued import writes the same");
             assert_eq!(new.subscriptions, new.changes.len(), "those that are written are counted");
-            assert!(new.subscriptions < 9 && new.dropped == ["pubsub#digest"], "{new:?}");
+            assert!((1..100).contains(&new.subscriptions) && new.dropped == ["pubsub#digest"], "{:?}", new.dropped);
             for change in &new.changes {
                 let PubSubChange::PutSpecial(one) = change else { panic!("{change:?}") };
                 assert!(subids.insert(one.subid.clone()) && one.subid.len() <= 64, "{one:?}");

@@ -390,6 +390,12 @@ fn xep_0248_a_notification_reaches_a_bounded_number_of_collections() {
     let mut collection = node(&[("pubsub#node_type", "collection")]);
     collection.config.graph.children = ["princely_musings".to_owned()].into();
     collection.config.graph.parents = parents();
+    let reader = jid("francisco@denmark.lit");
+    let everything = DataForm::typed(FormKind::Submit, crate::subscription::OPTIONS_FORM)
+        .field(FormField::cell("pubsub#subscription_type", "items"))
+        .field(FormField::cell("pubsub#subscription_depth", "all"));
+    let subscribe = NodeRequest::Subscribe { jid: reader.clone(), options: Some(everything) };
+    assert!(handle(&mut collection, &requester(&reader), subscribe).answer.is_ok());
     let mut pass = |id: &str, depth, budget| {
         let event = ChildEvent { id: id.into(), depth, budget, ..events[0].clone() };
         let (_, _, notices) = with_ctx(|ctx| collection.child_event(ctx, event));

@@ -71,7 +71,8 @@ impl HeldTasks {
 
     /// Lets the tasks run.
     fn release(&self, denmark: &Denmark) {
-        for task in std::mem::take(&mut *self.0.lock()) {
+        let tasks = std::mem::take(&mut *self.0.lock());
+        for task in tasks {
             denmark.engine.node.spawner.spawn("held", task);
         }
         denmark.engine.run_tasks();
@@ -274,7 +275,8 @@ fn changes_that_wait_for_the_graph_are_bounded() {
     let refused = hamlet.recv().iter().filter(|one| one.contains("resource-constraint")).count();
     assert!(refused >= 100, "{refused} of 200");
     denmark.engine.hold_store_call(None);
-    denmark.engine.run_tasks();
+    // Each of the changes takes some rounds.
+    (0..100).for_each(|_| denmark.engine.run_tasks());
     let done = |client: &NodeClient| {
         client.recv().iter().filter(|one| one.starts_with("<iq ") && one.contains("type='result'")).count()
     };
