@@ -25,12 +25,7 @@ const ORDERED_ITEMS: usize = 10;
 
 /// Whether an answer needs what only the store has.
 pub(crate) fn needs_store(result: &Result<PubSubAnswer, StanzaError>) -> bool {
-    matches!(
-        result,
-        Ok(PubSubAnswer::Items(_)
-            | PubSubAnswer::Subscribers(_)
-            | PubSubAnswer::Info(_))
-    )
+    matches!(result, Ok(PubSubAnswer::Items(_) | PubSubAnswer::Subscribers(_) | PubSubAnswer::Info(_)))
 }
 
 impl NodeTask {
@@ -142,7 +137,8 @@ async fn read_items_of_children(
             continue;
         }
         // Items that have expired are removed with the next request to the leaf.
-        let expired_before = config.expiry_millis().map_or(0, |age| node.clock.unix_millis().saturating_sub(age));
+        let expired_before =
+            config.expiry_millis().map_or(0, |age| node.clock.unix_millis().saturating_sub(age));
         let newest = store.newest_items(key.as_ref(), most).await?;
         let unexpired = newest.iter().filter(|head| head.published >= expired_before);
         let seqs: Vec<u64> = unexpired.map(|head| head.seq).collect();
@@ -156,7 +152,8 @@ async fn read_items_of_children(
         let affiliations = affiliations.unwrap_or_default();
         let (special, items) = (Vec::new(), Vec::new());
         let stored = StoredPubSubNode { number: 0, record, affiliations, special, items };
-        let Some(leaf) = PubSubNode::restore(collection.bare().to_jid(), name.clone(), stored, &limits) else {
+        let Some(leaf) = PubSubNode::restore(collection.bare().to_jid(), name.clone(), stored, &limits)
+        else {
             continue;
         };
         let count = seqs.len();

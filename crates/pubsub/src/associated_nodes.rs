@@ -199,8 +199,7 @@ impl<'a> AssociatedNodeReader<'a> {
             nodes.children.insert(name.clone(), child);
         }
         nodes.is_rate_limited = self.is_rate_limited;
-        nodes.requester =
-            Some(EdgeRequester { user: self.user.bare().to_jid(), is_admin: self.is_admin });
+        nodes.requester = Some(EdgeRequester { user: self.user.bare().to_jid(), is_admin: self.is_admin });
         Ok(nodes)
     }
 
@@ -228,8 +227,7 @@ impl<'a> AssociatedNodeReader<'a> {
             return Ok(None);
         }
         if !is_paid && !self.is_admin {
-            self.is_rate_limited =
-                !self.shared.changes_of_others.try_take(self.node, self.user.as_ref(), 1);
+            self.is_rate_limited = !self.shared.changes_of_others.try_take(self.node, self.user.as_ref(), 1);
             if self.is_rate_limited {
                 return Ok(None);
             }

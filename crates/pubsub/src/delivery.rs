@@ -228,7 +228,10 @@ impl Delivery {
             true => of_event.separate.clone(),
             false => of_event.separate.iter().filter(|(to, _)| self.receives(event, to)).cloned().collect(),
         };
-        SelectedRecipients { shared: all.filter(|jid| self.receives(event, jid)).cloned().collect(), separate }
+        SelectedRecipients {
+            shared: all.filter(|jid| self.receives(event, jid)).cloned().collect(),
+            separate,
+        }
     }
 
     /// Whether a subscriber may still read the node.
@@ -287,22 +290,11 @@ enum DeliveryStep {
     /// To this number of recipients.
     Multicast(Multicast, usize),
     /// A stanza for one recipient, which may have no `to` yet.
-    Direct {
-        to: Jid,
-        stanza: SharedStanza,
-        is_addressed: bool,
-    },
+    Direct { to: Jid, stanza: SharedStanza, is_addressed: bool },
     /// An event to subscribers with several subscriptions, whose identifiers it must have, from `next` on.
-    Separate {
-        stanza: SharedStanza,
-        to: Arc<[(Jid, Vec<Box<str>>)]>,
-        next: usize,
-    },
+    Separate { stanza: SharedStanza, to: Arc<[(Jid, Vec<Box<str>>)]>, next: usize },
     /// To another node of the service.
-    Graph {
-        input: GraphInput,
-        guard: Option<Arc<GraphGuard>>,
-    },
+    Graph { input: GraphInput, guard: Option<Arc<GraphGuard>> },
     /// An event to recipients that must be read.
     Later(SharedStanza, BoxFuture<'static, Arc<[Jid]>>),
 }

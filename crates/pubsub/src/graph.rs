@@ -159,12 +159,12 @@ impl GraphInput {
         }
         let lines: Vec<&str> = std::str::from_utf8(content.get(..end)?).ok()?.lines().collect();
         let rest = content.get(end..)?.strip_prefix(b"\n")?;
-        let address = |text: &str| Some(text).filter(|text| !text.is_empty()).map(Jid::parse).transpose().ok();
+        let address =
+            |text: &str| Some(text).filter(|text| !text.is_empty()).map(Jid::parse).transpose().ok();
         match lines.as_slice() {
             ["edge", service, to, from, change, is_admin, user] => {
                 let (change, _) = EdgeChange::ALL.iter().find(|(_, name)| name == change)?;
-                let requester =
-                    address(user)?.map(|user| EdgeRequester { user, is_admin: *is_admin == "1" });
+                let requester = address(user)?.map(|user| EdgeRequester { user, is_admin: *is_admin == "1" });
                 let (to, from) = ((*to).to_owned(), (*from).to_owned());
                 let edge = NodeEdgeChange { to, from, change: *change, requester };
                 Some((Jid::parse(service).ok()?, GraphInput::Edge(edge)))

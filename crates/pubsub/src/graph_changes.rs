@@ -47,16 +47,15 @@ impl NodeTask {
             other => return Some(other),
         };
         let requested = self.requested_associations(&request);
-        let is_permitted =
-            requested.is_some() && self.may_change_graph(node, (&from, facts), &request);
+        let is_permitted = requested.is_some() && self.may_change_graph(node, (&from, facts), &request);
         let requested = match requested {
             Some(requested) if is_permitted => requested,
             // What is not permitted is refused as any other request, and reads nothing.
             _ => return Some(NodeInput::Request { request, from, reply, bytes, guard: None }),
         };
         let count = requested.count();
-        let is_paid = node.is_admin(from.bare())
-            || self.shared.changes_of_others.try_take(node, from.as_ref(), count);
+        let is_paid =
+            node.is_admin(from.bare()) || self.shared.changes_of_others.try_take(node, from.as_ref(), count);
         if !is_paid {
             reply.send(Err(rate_limited()));
             return None;

@@ -221,7 +221,8 @@ mod tests {
             ("pubsub#purple", "1"),
             ("pubsub#itemreply", "bard"),
         ]);
-        let node = ImportedNode { service: &service, name: "n", created: 5, owners: &owners, config: &config };
+        let node =
+            ImportedNode { service: &service, name: "n", created: 5, owners: &owners, config: &config };
         let (changes, dropped) = node.changes().unwrap();
         assert_eq!(dropped, ["pubsub#purple", "pubsub#itemreply"]);
         let [PubSubChange::Put(record), PubSubChange::Affiliate(owner, Some(number))] = changes.as_slice()
@@ -253,7 +254,10 @@ mod tests {
         let options = fields(&[("pubsub#deliver", "0"), ("pubsub#digest", "1")]);
         let plain = [ImportedSubscription { subid: "1", is_pending: false, options: &[] }];
         let state = |is_account, affiliation, subscriptions| {
-            ImportedState { jid: &francisco, is_account, affiliation, subscriptions }.changes().unwrap().changes
+            ImportedState { jid: &francisco, is_account, affiliation, subscriptions }
+                .changes()
+                .unwrap()
+                .changes
         };
         assert_eq!(
             state(true, "publisher", &plain),
@@ -283,11 +287,20 @@ mod tests {
         let mut subids = BTreeSet::new();
         for user in ["friar@elsewhere.lit", "romeo@elsewhere.lit", "romeo@elsewhere.lit/orchard"] {
             let jid = jid(user);
-            let state = ImportedState { jid: &jid, is_account: false, affiliation: "", subscriptions: &subscriptions };
+            let state = ImportedState {
+                jid: &jid,
+                is_account: false,
+                affiliation: "",
+                subscriptions: &subscriptions,
+            };
             let new = state.changes().unwrap();
             assert_eq!(new, state.changes().unwrap(), "a continued import writes the same");
             assert_eq!(new.subscriptions, new.changes.len(), "those that are written are counted");
-            assert!((1..100).contains(&new.subscriptions) && new.dropped == ["pubsub#digest"], "{:?}", new.dropped);
+            assert!(
+                (1..100).contains(&new.subscriptions) && new.dropped == ["pubsub#digest"],
+                "{:?}",
+                new.dropped
+            );
             for change in &new.changes {
                 let PubSubChange::PutSpecial(one) = change else { panic!("{change:?}") };
                 assert!(subids.insert(one.subid.clone()) && one.subid.len() <= 64, "{one:?}");
@@ -299,7 +312,8 @@ mod tests {
     fn a_node_whose_model_is_unknown_is_closed_and_a_reserved_name_is_refused() {
         let (service, owners) = (jid("pubsub.denmark.lit"), [jid("hamlet@denmark.lit")]);
         let config = fields(&[("pubsub#access_model", "unreadable"), ("pubsub#publish_model", "anybody")]);
-        let node = ImportedNode { service: &service, name: "n", created: 5, owners: &owners, config: &config };
+        let node =
+            ImportedNode { service: &service, name: "n", created: 5, owners: &owners, config: &config };
         let (changes, dropped) = node.changes().unwrap();
         assert_eq!(dropped, ["pubsub#access_model", "pubsub#publish_model"]);
         let [PubSubChange::Put(record), ..] = changes.as_slice() else { panic!("{changes:?}") };

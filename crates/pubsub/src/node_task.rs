@@ -19,8 +19,8 @@ use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
 
 use crate::answers::needs_store;
-use crate::delivery::Delivery;
 use crate::associated_nodes::AssociatedNodes;
+use crate::delivery::Delivery;
 use crate::graph::{EdgeChange, GraphInput, NodeEdgeChange};
 use crate::node::{NodeCtx, NodeState, Notice, PubSubAnswer, PubSubNode, ROOT_NODE};
 use crate::node_directory::is_owned_elsewhere;

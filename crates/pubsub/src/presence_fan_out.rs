@@ -122,7 +122,8 @@ impl PresenceFanOuts {
         }
         let sessions = state.users.entry(user).or_default();
         if !sessions.contains_key(session) && sessions.len() >= MAX_SESSIONS {
-            let is_presence = |(_, waiting): &(&Jid, &WaitingPresence)| **waiting == WaitingPresence::Available;
+            let is_presence =
+                |(_, waiting): &(&Jid, &WaitingPresence)| **waiting == WaitingPresence::Available;
             let presence = sessions.iter().find(is_presence).filter(|_| is_end);
             let presence = presence.map(|(session, _)| session.clone());
             state.dropped += 1;

@@ -228,7 +228,8 @@ impl NodeTask {
         }
         let (from, request) = match input {
             NodeInput::Request {
-                request: NodeRequest::ModifySubscriptions(_) | NodeRequest::Dissociate(_), ..
+                request: NodeRequest::ModifySubscriptions(_) | NodeRequest::Dissociate(_),
+                ..
             }
             | NodeInput::Request { guard: Some(_), .. } => return false,
             NodeInput::Request { request, from, .. }

@@ -388,7 +388,8 @@ impl PubSubService {
         // The order is that of the mailbox; of an owner that has changed, it is lost.
         if !is_owned_elsewhere(ctx.node, &key) {
             let (size, is_edge) = (input.size(), matches!(input, GraphInput::Edge(_)));
-            let message = NodeMessage { node: ctx.node.clone(), input: NodeInput::Graph { input, guard: None } };
+            let message =
+                NodeMessage { node: ctx.node.clone(), input: NodeInput::Graph { input, guard: None } };
             let _ = match is_edge {
                 true => self.tasks.send_forced(&ctx.node.spawner, &key, message, size),
                 false => self.tasks.try_send(&ctx.node.spawner, &key, message, size),

@@ -30,8 +30,8 @@ use transfer::prosody::ProsodyFolder;
 use transfer::server_data::ServerDataSource;
 use transfer::{
     AccountLimits, DerivePasswords, ExportCounts, ExportDomain, ExportOptions, FeatureFormats, ImportCounts,
-    ImportDomain, ImportObserver, ImportOptions, IndexedVcard, LocatedPubSubState, NewPubSubNode, NewPubSubState,
-    SkippedData, SourcePubSubNode, SourcePubSubState, SourceRoom, TransferSource,
+    ImportDomain, ImportObserver, ImportOptions, IndexedVcard, LocatedPubSubState, NewPubSubNode,
+    NewPubSubState, SkippedData, SourcePubSubNode, SourcePubSubState, SourceRoom, TransferSource,
 };
 use transfer_sql::EjabberdDatabase;
 use xml::{NamespaceContext, Ns, Tree};

@@ -238,7 +238,8 @@ impl PubSubNode {
                 let is_permitted = self.is_collection()
                     && self.redirect.is_none()
                     && self.config.graph.permits(&children)
-                    && requester.is_some_and(|one| one.is_admin || self.admits_child_of_user(one.user.as_ref()));
+                    && requester
+                        .is_some_and(|one| one.is_admin || self.admits_child_of_user(one.user.as_ref()));
                 if is_new && !is_permitted {
                     return self.send_edge_change(ctx, name, EdgeChange::RemoveParent, None);
                 }
@@ -311,7 +312,8 @@ impl PubSubNode {
         child: &str,
     ) -> Result<PubSubAnswer, StanzaError> {
         self.check_graph_request()?;
-        let owns_child = |known: &AssociatedNodes| known.children.get(child).is_some_and(|child| child.is_owned);
+        let owns_child =
+            |known: &AssociatedNodes| known.children.get(child).is_some_and(|child| child.is_owned);
         if !self.is_owner(requester) && !ctx.graph.as_ref().is_some_and(owns_child) {
             return Err(forbidden_in_graph());
         }
@@ -373,10 +375,7 @@ impl PubSubNode {
             depth: 1,
             budget: MAX_REACHED,
             is_public: self.config.is_listed(),
-            delivery: EventDelivery {
-                except: None,
-                presence_based: self.config.presence_based_delivery,
-            },
+            delivery: EventDelivery { except: None, presence_based: self.config.presence_based_delivery },
         };
         self.recent.add(&event.id, event.depth);
         let origin = EventOrigin::Child(ChildOrigin { kind: event.kind, depth: event.depth, seen: None });

@@ -184,7 +184,11 @@ impl PubSubNode {
     }
 
     /// The subscribers that receive an event and are not plain. Events of one input that come from the same distance share them.
-    pub(super) fn event_recipients(&self, ctx: &mut NodeCtx<'_>, origin: EventOrigin) -> Arc<EventRecipients> {
+    pub(super) fn event_recipients(
+        &self,
+        ctx: &mut NodeCtx<'_>,
+        origin: EventOrigin,
+    ) -> Arc<EventRecipients> {
         let child = match origin {
             EventOrigin::Child(child) => Some(child),
             EventOrigin::Own(_) => None,

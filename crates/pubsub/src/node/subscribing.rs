@@ -149,7 +149,8 @@ impl PubSubNode {
     /// An owner answers a request for approval.
     pub(crate) fn approve(&mut self, ctx: &mut NodeCtx<'_>, requester: &Requester<'_>, approval: &Approval) {
         // The root node approves nobody.
-        if self.redirect.is_some() || self.is_root() || self.affiliation(requester) != NodeAffiliation::Owner {
+        if self.redirect.is_some() || self.is_root() || self.affiliation(requester) != NodeAffiliation::Owner
+        {
             return;
         }
         self.confirm_owner(ctx, requester);

@@ -455,7 +455,11 @@ fn notifications_of_one_change_share_their_recipients() {
     let mut collection = node(&[("pubsub#node_type", "collection")]);
     for number in 0..5 {
         let user = jid(&format!("u{number}@denmark.lit/x"));
-        handle(&mut collection, &requester(&user), NodeRequest::Subscribe { jid: user.clone(), options: None });
+        handle(
+            &mut collection,
+            &requester(&user),
+            NodeRequest::Subscribe { jid: user.clone(), options: None },
+        );
     }
     collection.config.graph.children = ["a", "b", "c"].map(str::to_owned).into();
     let form = DataForm::typed(FormKind::Submit, CONFIG_FORM).field(FormField::cell("pubsub#children", ""));

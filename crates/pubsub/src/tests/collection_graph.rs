@@ -86,8 +86,7 @@ fn is_done(answer: AnswerReceiver<IqAnswer>) -> bool {
 
 fn item(id: &str) -> NodeRequest {
     let payload = b"<a xmlns='u:a'/>".to_vec();
-    let item =
-        GivenItem { id: Some(id.to_owned()), payload, payload_ns: "u:a".to_owned(), payload_count: 1 };
+    let item = GivenItem { id: Some(id.to_owned()), payload, payload_ns: "u:a".to_owned(), payload_count: 1 };
     NodeRequest::Publish { items: vec![item], options: None }
 }
 
@@ -215,9 +214,8 @@ fn a_change_reads_each_collection_above_once_and_those_that_are_not_permitted_re
     let lowest = layer(3).join("|");
     let francisco = denmark.connect("francisco");
     for (node, condition) in [(NODE, "forbidden"), ("nowhere", "item-not-found")] {
-        let (reads, answer) = count_reads(&denmark, || {
-            configure_node(&francisco, node, &[("pubsub#collection", &lowest)])
-        });
+        let (reads, answer) =
+            count_reads(&denmark, || configure_node(&francisco, node, &[("pubsub#collection", &lowest)]));
         assert_error(&answer, if condition == "forbidden" { "auth" } else { "cancel" }, condition, "");
         assert!(reads <= 1, "{node}: {reads}");
     }
@@ -248,7 +246,8 @@ fn a_user_pays_for_the_collections_above() {
     configure_node(&hamlet, "c14", &[("pubsub#children_association_policy", "all")]);
     created(&francisco, "leaf", &[]);
     let mut count = 0;
-    while !configure_node(&francisco, "leaf", &[("pubsub#collection", "c14")]).contains("resource-constraint") {
+    while !configure_node(&francisco, "leaf", &[("pubsub#collection", "c14")]).contains("resource-constraint")
+    {
         configure_node(&francisco, "leaf", &[("pubsub#collection", "")]);
         count += 1;
         assert!(count < 1_000 / 15, "not bounded");
@@ -337,7 +336,9 @@ fn section_6_2_some_of_the_items_or_an_order_cannot_be_retrieved_through_the_col
     for number in 0..5 {
         set(
             &hamlet,
-            &format!("<publish node='ravings'><item id='{number}'><a xmlns='u:a'>{large}</a></item></publish>"),
+            &format!(
+                "<publish node='ravings'><item id='{number}'><a xmlns='u:a'>{large}</a></item></publish>"
+            ),
         );
     }
     let cut = get(&hamlet, "<items node='blogs'/>");
@@ -392,7 +393,11 @@ fn an_association_reaches_every_kind_of_subscriber_of_a_large_change() {
     names.iter().for_each(|name| created(&hamlet, name, &[]));
     let [plain, deep, both] = ["francisco", "bernardo", "horatio"].map(|user| denmark.connect(user));
     subscribe_with(&plain, "blogs", &[]);
-    subscribe_with(&deep, "blogs", &[("pubsub#subscription_type", "all"), ("pubsub#subscription_depth", "all")]);
+    subscribe_with(
+        &deep,
+        "blogs",
+        &[("pubsub#subscription_type", "all"), ("pubsub#subscription_depth", "all")],
+    );
     subscribe_with(&both, "blogs", ALL_ITEMS);
     subscribe_with(&both, "blogs", &[("pubsub#subscription_type", "nodes")]);
     assert_result(&hamlet, &configure_node(&hamlet, "blogs", &[("pubsub#children", &names.join("|"))]), "");
@@ -405,9 +410,8 @@ fn the_lists_of_a_configuration_are_bounded_in_bytes() {
     let hamlet = blogs(&denmark);
     let long = |number: usize| format!("u{number}@{}.example", "a".repeat(60));
     let list = |count| (0..count).map(long).collect::<Vec<_>>().join("|");
-    let policy = |list: &str| {
-        configure_node(&hamlet, "blogs", &[("pubsub#children_association_whitelist", list)])
-    };
+    let policy =
+        |list: &str| configure_node(&hamlet, "blogs", &[("pubsub#children_association_whitelist", list)]);
     assert_result(&hamlet, &policy(&list(100)), "");
     let resources = (0..20).map(|number| format!("{}/{}", long(number), "r".repeat(1_000)));
     let refused = policy(&resources.collect::<Vec<_>>().join("|"));

@@ -27,7 +27,8 @@ fn nodes_are_created_listed_shown_and_deleted() {
     let denmark = Denmark::new();
     let (node, owner) = (("node", NODE), ("owner", "hamlet@example.com"));
     run(&denmark, "create-pubsub-node", &[node, owner]).unwrap();
-    let reserved = run(&denmark, "create-pubsub-node", &[("node", crate::node::ROOT_NODE), owner]).unwrap_err();
+    let reserved =
+        run(&denmark, "create-pubsub-node", &[("node", crate::node::ROOT_NODE), owner]).unwrap_err();
     assert_eq!(reserved.kind, CommandErrorKind::NotAcceptable);
     let again = run(&denmark, "create-pubsub-node", &[node, owner]).unwrap_err();
     assert_eq!(again.kind, CommandErrorKind::Conflict);
@@ -133,9 +134,15 @@ fn affiliations_are_set_and_items_are_removed() {
     set("francisco", "publisher").unwrap();
     assert!(publish(&francisco, "1").contains("type='result'"));
     let refused = set("hamlet", "none").unwrap_err();
-    assert!(refused.kind == CommandErrorKind::Conflict && refused.text.contains("the last owner"), "{refused:?}");
+    assert!(
+        refused.kind == CommandErrorKind::Conflict && refused.text.contains("the last owner"),
+        "{refused:?}"
+    );
     let refused = set("francisco", "member").unwrap_err();
-    assert!(refused.kind == CommandErrorKind::Conflict && refused.text.contains("to none first"), "{refused:?}");
+    assert!(
+        refused.kind == CommandErrorKind::Conflict && refused.text.contains("to none first"),
+        "{refused:?}"
+    );
     subscribe(&hamlet);
     hamlet.recv();
     run(&denmark, "purge-pubsub-node", &[node]).unwrap();

@@ -6,8 +6,8 @@ use jid::{Jid, JidRef};
 
 use super::{MemoryStore, ready};
 use crate::pubsub::{
-    EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubItemHead, PubSubNodeOfService,
-    PubSubNodeRecord, SpecialSubscription, StoredPubSubNode, items_that_fit,
+    EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubItemHead,
+    PubSubNodeOfService, PubSubNodeRecord, SpecialSubscription, StoredPubSubNode, items_that_fit,
 };
 use crate::{AddressId, PubSub, StoreFuture, SubscriptionSide};
 
@@ -132,9 +132,8 @@ impl PubSub for MemoryStore {
     ) -> StoreFuture<'_, Option<(PubSubNodeRecord, Option<u8>)>> {
         let state = self.state.lock();
         let entry = state.pubsub.nodes.get(node.as_str());
-        let found = entry.map(|entry| {
-            (entry.record.clone(), entry.affiliations.get(entity.bare().as_str()).copied())
-        });
+        let found = entry
+            .map(|entry| (entry.record.clone(), entry.affiliations.get(entity.bare().as_str()).copied()));
         ready(Ok(found))
     }
 

@@ -214,7 +214,8 @@ impl ImportRun<'_> {
                 head.first_seq = head.seq;
                 used.insert(head.seq, head.id.clone());
             }
-            let unknown: Vec<u64> = heads.iter().map(|head| head.seq).filter(|seq| asked.insert(*seq)).collect();
+            let unknown: Vec<u64> =
+                heads.iter().map(|head| head.seq).filter(|seq| asked.insert(*seq)).collect();
             if unknown.is_empty() {
                 return Ok(());
             }

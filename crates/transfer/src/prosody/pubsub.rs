@@ -74,7 +74,12 @@ impl AccountRecords<'_> {
         });
     }
 
-    fn add_node(&mut self, address: &PubSubNodeAddress, stored: Option<&LuaTable>, defaults: &[(&str, &str)]) {
+    fn add_node(
+        &mut self,
+        address: &PubSubNodeAddress,
+        stored: Option<&LuaTable>,
+        defaults: &[(&str, &str)],
+    ) {
         let table = |key: &str| stored.and_then(|stored| stored.get(key)?.as_table());
         let config = table("config").map(read_config).unwrap_or_default();
         let has = |var: &str| config.iter().any(|(found, _)| found == var);

@@ -67,7 +67,9 @@ fn check(stores: &Stores) {
 #[test]
 fn nodes_of_prosody_are_imported() {
     let folder = TemporaryFolder::new();
-    for user in ["capulet%2elit/accounts/juliet", "capulet%2elit/accounts/nurse", "montague%2elit/accounts/romeo"] {
+    for user in
+        ["capulet%2elit/accounts/juliet", "capulet%2elit/accounts/nurse", "montague%2elit/accounts/romeo"]
+    {
         folder.write(&format!("{user}.dat"), "return { [\"password\"] = \"secret\"; };");
     }
     folder.write(
@@ -209,9 +211,8 @@ fn items_of_one_moment_and_without_a_time_are_all_imported() {
     let mut records = RECORDS.to_owned();
     for number in 0..4_500 {
         let at = if number < 4_200 { "{1695,808044,0}" } else { "undefined" };
-        records += &format!(
-            "{{pubsub_item,{{<<\"i{number}\">>,7}},7,{{{at},undefined}},{{{at},undefined}},[]}}.\n"
-        );
+        records +=
+            &format!("{{pubsub_item,{{<<\"i{number}\">>,7}},7,{{{at},undefined}},{{{at},undefined}},[]}}.\n");
     }
     let path = folder.write("dump.txt", format!("{TABLES}{records}"));
     let stores = stores();

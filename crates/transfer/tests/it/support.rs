@@ -13,8 +13,8 @@ use store::{
 };
 use throng_transfer::{
     AccountLimits, ExportCounts, ExportDomain, ExportOptions, FeatureFormats, ImportCounts, ImportDomain,
-    ImportError, ImportObserver, ImportOptions, LocatedPubSubState, NewPubSubState, SkippedData, TransferSource,
-    export, import,
+    ImportError, ImportObserver, ImportOptions, LocatedPubSubState, NewPubSubState, SkippedData,
+    TransferSource, export, import,
 };
 
 /// The time of all tests, in milliseconds since 1970.

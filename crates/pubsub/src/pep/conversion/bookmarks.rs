@@ -237,7 +237,9 @@ impl WantedBookmarks {
         match &stored.list {
             _ if self.only_source_changed && self.source == Some(place) => false,
             // Lists are copied as they are.
-            Some(_) if self.only_source_changed && is_of_list => stored.bytes.as_ref() != Some(&self.list_payload),
+            Some(_) if self.only_source_changed && is_of_list => {
+                stored.bytes.as_ref() != Some(&self.list_payload)
+            }
             Some(list) if self.only_source_changed => list.rooms != self.rooms,
             Some(list) => list.rooms != self.rooms || list.others != self.others,
             None => !self.rooms.is_empty() || !self.others.is_empty(),
