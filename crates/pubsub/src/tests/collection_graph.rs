@@ -417,3 +417,31 @@ fn the_lists_of_a_configuration_are_bounded_in_bytes() {
     let refused = policy(&resources.collect::<Vec<_>>().join("|"));
     assert_error(&refused, "modify", "not-acceptable", "");
 }
+
+#[test]
+fn a_large_configuration_counts_among_the_nodes_in_memory() {
+    let denmark = Denmark::with(&[("cached_nodes", OptionValue::Int(10))]);
+    let hamlet = denmark.node(&[]);
+    assert_eq!(tasks(&denmark).len(), 1, "it stays in memory");
+    let contacts: Vec<String> =
+        (0..60).map(|number| format!("u{number}@example.com/{}", "r".repeat(900))).collect();
+    assert_result(&hamlet, &configure(&hamlet, &[("pubsub#contact", &contacts.join("|"))]), "");
+    assert_eq!(tasks(&denmark).len(), 0, "54 KB count as 13 nodes");
+    assert_result(&hamlet, &configure(&hamlet, &[("pubsub#contact", "u1@example.com")]), "");
+    assert_eq!(tasks(&denmark).len(), 1);
+}
+
+#[test]
+fn another_domain_has_a_part_of_the_subscriptions_to_the_root() {
+    let denmark = Denmark::new();
+    let hamlet = denmark.connect("hamlet");
+    denmark.engine.node.set_admins([jid::Jid::parse("hamlet@example.com").unwrap()]);
+    let subscribe = |user: &str| set(&hamlet, &format!("<subscribe jid='{user}'/>"));
+    for number in 0..100 {
+        let answer = subscribe(&format!("u{number}@far.lit"));
+        assert!(answer.contains("subscription='subscribed'"), "{number}: {answer}");
+    }
+    assert_error(&subscribe("more@far.lit"), "wait", "resource-constraint", "");
+    assert!(subscribe("one@other.lit").contains("subscription='subscribed'"));
+    assert!(subscribe("francisco@example.com").contains("subscription='subscribed'"));
+}

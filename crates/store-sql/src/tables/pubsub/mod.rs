@@ -2,15 +2,18 @@
 //!
 //! Long because each change of a node has a statement, and the reads of one entity over all nodes have several.
 
+mod node_reads;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jid::{Jid, JidRef};
 use store::pubsub::{
     EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubItemHead,
-    PubSubNodeOfService, PubSubNodeRecord, SpecialSubscription, StoredPubSubNode, items_that_fit,
+    PubSubNodeOfService, PubSubNodeRecord, SpecialSubscription, StoredPubSubNode,
 };
 use store::{AddressId, PubSub, StoreError, StoreErrorKind, StoreFuture, SubscriptionSide};
 
+use self::node_reads::{items, items_within, load, newest_items, record_of};
 use super::{TableStatements, address, address_dictionary, bare, subscription_sets};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, RowsStatement, SizedStatement, SqlRow, placeholders};
@@ -313,49 +316,6 @@ fn record(row: &SqlRow) -> Result<PubSubNodeRecord, StoreError> {
     })
 }
 
-async fn load(conn: &mut DbConnection, node: &NodeName) -> Result<Option<StoredPubSubNode>, StoreError> {
-    let context = conn.context.clone();
-    let sql = &context.sql.pubsub;
-    let args = [Arg::Text(&node.service), Arg::Bytes(node.name.as_bytes())];
-    let Some(row) = conn.fetch_optional(&sql.load, &args).await? else { return Ok(None) };
-    let record = record(&row)?;
-    let key = [Arg::number(row.number(0)?)];
-    let rows = conn.fetch_all(&sql.affiliations, &key).await?;
-    let affiliation = |row: &SqlRow| Ok((address(row.text(0)?)?, small(row.number(1)?)?));
-    let affiliations = rows.iter().map(affiliation).collect::<Result<_, StoreError>>()?;
-    let rows = conn.fetch_all(&sql.special, &key).await?;
-    let special = rows.iter().map(|row| special(row, 0)).collect::<Result<_, StoreError>>()?;
-    let rows = conn.fetch_all(&sql.heads, &key).await?;
-    let items = rows.iter().map(head).collect::<Result<_, StoreError>>()?;
-    let number = node_number(row.number(0)?)?;
-    Ok(Some(StoredPubSubNode { number, record, affiliations, special, items }))
-}
-
-async fn record_of(
-    conn: &mut DbConnection,
-    (node, entity): &(NodeName, Box<str>),
-) -> Result<Option<(PubSubNodeRecord, Option<u8>)>, StoreError> {
-    let context = conn.context.clone();
-    let sql = &context.sql.pubsub;
-    let args = [Arg::Text(&node.service), Arg::Bytes(node.name.as_bytes())];
-    let Some(row) = conn.fetch_optional(&sql.load, &args).await? else { return Ok(None) };
-    let args = [Arg::Text(entity), Arg::number(row.number(0)?)];
-    let affiliation = conn.fetch_optional(&sql.affiliation, &args).await?;
-    let affiliation = affiliation.map(|row| small(row.number(0)?)).transpose()?;
-    Ok(Some((record(&row)?, affiliation)))
-}
-
-async fn newest_items(
-    conn: &mut DbConnection,
-    (node, limit): &(NodeName, u32),
-) -> Result<Vec<PubSubItemHead>, StoreError> {
-    let Some(number) = find(conn, node).await? else { return Ok(Vec::new()) };
-    let context = conn.context.clone();
-    let args = [Arg::number(number), Arg::number((*limit).into())];
-    let rows = conn.fetch_all(&context.sql.pubsub.newest_heads, &args).await?;
-    rows.iter().rev().map(head).collect()
-}
-
 fn node_number(number: u64) -> Result<u32, StoreError> {
     u32::try_from(number)
         .map_err(|_| StoreError::new(StoreErrorKind::TooLarge, "there are no more numbers of nodes"))
@@ -610,49 +570,6 @@ fn with_node<'a>(node: Arg<'a>, values: &[Arg<'a>], size: usize) -> Vec<Arg<'a>>
     args.extend_from_slice(values);
     args.resize(size + 1, values.last().copied().unwrap_or(Arg::Null));
     args
-}
-
-async fn items(
-    conn: &mut DbConnection,
-    node: &NodeName,
-    seqs: &[u64],
-) -> Result<Vec<PubSubItem>, StoreError> {
-    let Some(number) = find(conn, node).await? else { return Ok(Vec::new()) };
-    let context = conn.context.clone();
-    let args: Vec<Arg<'_>> = seqs.iter().copied().map(Arg::number).collect();
-    let mut found = BTreeMap::new();
-    for part in args.chunks(SizedStatement::MAX) {
-        let (size, text) = context.sql.pubsub.items.at_least(part.len());
-        let rows = conn.fetch_all(text, &with_node(Arg::number(number), part, size)).await?;
-        for row in &rows {
-            let item = PubSubItem { head: head(row)?, payload: row.bytes(4)?.to_vec() };
-            found.insert(item.head.seq, item);
-        }
-    }
-    Ok(found.into_values().collect())
-}
-
-/// Their sizes decide which payloads are read.
-async fn items_within(
-    conn: &mut DbConnection,
-    node: &NodeName,
-    seqs: &[u64],
-    bytes: u64,
-    from_end: bool,
-) -> Result<Vec<PubSubItem>, StoreError> {
-    let Some(number) = find(conn, node).await? else { return Ok(Vec::new()) };
-    let context = conn.context.clone();
-    let args: Vec<Arg<'_>> = seqs.iter().copied().map(Arg::number).collect();
-    let mut sizes = BTreeMap::new();
-    for part in args.chunks(SizedStatement::MAX) {
-        let (size, text) = context.sql.pubsub.item_sizes.at_least(part.len());
-        for row in &conn.fetch_all(text, &with_node(Arg::number(number), part, size)).await? {
-            sizes.insert(row.number(0)?, row.number(1)?);
-        }
-    }
-    let (seqs, sizes): (Vec<u64>, Vec<u64>) = sizes.into_iter().unzip();
-    let wanted = seqs.get(items_that_fit(&sizes, bytes, from_end)).unwrap_or_default();
-    items(conn, node, wanted).await
 }
 
 /// A page of a list of nodes: service, the node before it, and the size.
