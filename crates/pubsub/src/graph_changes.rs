@@ -63,7 +63,7 @@ impl NodeTask {
         if !requested.needs_lock() {
             return Some(NodeInput::Request { request, from, reply, bytes, guard: None });
         }
-        let Some(tasks) = self.shared.tasks() else { return None };
+        let tasks = self.shared.tasks()?;
         let (lock, key) = (self.shared.graph_lock.clone(), self.key.clone());
         let (bucket, node) = (bucket_of(node, from.as_ref()).to_owned(), node.clone());
         let spawner = node.spawner.clone();

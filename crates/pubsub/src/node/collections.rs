@@ -1,6 +1,6 @@
 //! Collections: XEP-0248 0.5.0. Association, notifications of children, and the nodes in a collection.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use jid::{Jid, JidRef};
 use stanza::payload::rsm::{RsmRequest, RsmResponse};
@@ -105,11 +105,6 @@ impl PubSubNode {
     /// Its name in the protocol.
     pub(super) fn shown_name(&self) -> Option<&str> {
         Some(self.name.as_str()).filter(|_| !self.is_root())
-    }
-
-    /// The collections of which it is a child.
-    pub(crate) fn parents(&self) -> &BTreeSet<String> {
-        &self.config.graph.parents
     }
 
     /// Section 6.1.3: one address has one subscription of each type, and the root tells nobody everything.

@@ -436,7 +436,7 @@ fn the_other_end_of_an_edge_decides_again() {
         };
         let mut leaf = node(&[]);
         let (_, _, notices) = with_ctx(|ctx| leaf.apply_edge_change(ctx, &edge(EdgeChange::AddParent)));
-        assert_eq!(leaf.parents().contains("other"), is_permitted, "{requester:?}");
+        assert_eq!(leaf.config.graph.parents.contains("other"), is_permitted, "{requester:?}");
         let refusal = EdgeChange::RemoveChild { is_deleted: false };
         assert_eq!(edges(&notices) == [refusal], !is_permitted, "{notices:?}");
         let mut collection = node(&[("pubsub#node_type", "collection")]);
