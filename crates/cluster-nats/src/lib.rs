@@ -35,4 +35,4 @@ pub use node::{NatsCluster, NatsStatus};
 pub use protocol::property::check_frame;
 pub use protocol::statistics::Statistics;
 pub use settings::{NatsCredentials, NatsError, NatsSettings, NatsTls};
-pub use transport::check_connection;
+pub use transport::{LEAVE_MILLIS, check_connection};

@@ -23,7 +23,7 @@ pub struct NoticeCtx<'a> {
     pub node: &'a Arc<Node>,
     /// The host for which it was sent.
     pub host: &'a Arc<Host>,
-    /// The node that has sent it; none if notices may have been missed.
+    /// The node that has sent it, or whose notices may have been missed.
     pub from: Option<NodeId>,
     /// Its content, unchecked. `None`: notices may have been missed.
     pub content: Option<&'a [u8]>,

@@ -139,6 +139,12 @@ async fn set(rooms: Arc<RoomService>, call: CommandCall) -> Result<CommandOutput
             let text = format!("the lists of {room} have reached their maximum length");
             refuse(CommandErrorKind::Conflict, text)
         }
+        Some(AffiliationOutcome::OverQuota) => {
+            let text = format!(
+                "the rooms of the user who has created {room} take too much memory; destroy some, or raise memory_per_user"
+            );
+            refuse(CommandErrorKind::Conflict, text)
+        }
         Some(AffiliationOutcome::NotStored) | None => Err(CommandError::internal()),
     }
 }

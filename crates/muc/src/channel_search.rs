@@ -60,8 +60,8 @@ const MAX_TERMS: usize = 10;
 struct Channel {
     address: Jid,
     name: String,
-    /// What is known of a room that is in use on this node.
-    used: Option<RoomSummary>,
+    /// Summary of a room that is in use on this node.
+    summary: Option<RoomSummary>,
     /// Number of occupants, if it is known.
     users: Option<usize>,
     /// Name and description in lower case.
@@ -70,16 +70,21 @@ struct Channel {
 }
 
 impl Channel {
-    /// With `is_elsewhere`, a room that is not in use on this node may be in use on another one.
-    fn new(address: Jid, name: String, used: Option<RoomSummary>, is_elsewhere: bool) -> Channel {
-        let users = used.as_ref().map(|used| used.occupants).or((!is_elsewhere).then_some(0));
-        let lower_description = used.as_ref().map(|used| used.description.to_lowercase());
+    /// `users_if_unused` is the number of occupants of a room that is not in use on this node, if it is known.
+    fn new(
+        address: Jid,
+        name: String,
+        summary: Option<RoomSummary>,
+        users_if_unused: Option<usize>,
+    ) -> Channel {
+        let users = summary.as_ref().map(|summary| summary.occupants).or(users_if_unused);
+        let lower_description = summary.as_ref().map(|summary| summary.description.to_lowercase());
         Channel {
             address,
             lower_name: name.to_lowercase(),
             lower_description: lower_description.unwrap_or_default(),
             name,
-            used,
+            summary,
             users,
         }
     }
@@ -176,7 +181,8 @@ impl ChannelIndex {
         if let Some(channels) = self.fresh(now) {
             return Ok(channels);
         }
-        let is_elsewhere = !node.is_single();
+        // Other nodes do not tell which rooms they have in use.
+        let users_if_unused = node.is_single().then_some(0);
         let mut channels: Vec<Channel> = Vec::new();
         let mut after: Option<Jid> = None;
         while channels.len() < MAX_TEMPORARY {
@@ -185,7 +191,7 @@ impl ChannelIndex {
             let is_last = page.len() < READ_PAGE as usize;
             after = page.last().map(|(room, _)| room.clone());
             channels.extend(page.into_iter().map(|(address, summary)| {
-                Channel::new(address, summary.name.clone(), Some(summary), is_elsewhere)
+                Channel::new(address, summary.name.clone(), Some(summary), users_if_unused)
             }));
             if is_last {
                 break;
@@ -198,8 +204,8 @@ impl ChannelIndex {
             let is_last = stored.len() < READ_PAGE as usize;
             after = stored.last().map(|room| room.jid.clone());
             channels.extend(stored.into_iter().map(|ListedRoom { jid, title }| {
-                let used = directory.summary(&jid);
-                Channel::new(jid, title, used, is_elsewhere)
+                let summary = directory.summary(&jid);
+                Channel::new(jid, title, summary, users_if_unused)
             }));
             if is_last {
                 break;
@@ -405,23 +411,23 @@ fn write_channel(w: &mut Writer<'_>, channel: &Channel) {
     let name =
         if channel.name.is_empty() { channel.address.local().unwrap_or_default() } else { &channel.name };
     w.text_element("name", name);
-    if let Some(used) = &channel.used {
-        if !used.description.is_empty() {
-            w.text_element("description", &used.description);
+    if let Some(summary) = &channel.summary {
+        if !summary.description.is_empty() {
+            w.text_element("description", &summary.description);
         }
-        if !used.language.is_empty() {
-            w.text_element("language", &used.language);
+        if !summary.language.is_empty() {
+            w.text_element("language", &summary.language);
         }
     }
     if let Some(users) = channel.users {
         w.text_element("nusers", &users.to_string());
     }
     w.text_element("service-type", SERVICE_TYPE);
-    if let Some(used) = &channel.used {
-        if used.is_open {
+    if let Some(summary) = &channel.summary {
+        if summary.is_open {
             w.text_element("is-open", "true");
         }
-        let mode = if used.is_non_anonymous { NOT_ANONYMOUS } else { "muc_semianonymous" };
+        let mode = if summary.is_non_anonymous { NOT_ANONYMOUS } else { "muc_semianonymous" };
         w.text_element("anonymity-mode", mode);
     }
     w.end();

@@ -11,11 +11,10 @@ use stanza::{ErrorType, StanzaCondition, StanzaError};
 use store::WriteFence;
 use throng_core::{Effects, Node};
 
-use crate::account_removals::AccountsRemoved;
 use crate::room::{Room, RoomCtx, empty_copy};
 use crate::room_input::{MessageReceipts, RoomInput};
 use crate::room_placement::{CopySender, is_here, may_exist};
-use crate::room_storage::settle_all;
+use crate::room_storage::{RoomWrite, settle_all};
 use crate::room_task::RoomTask;
 
 /// The status of a session that is removed because of a technical problem (XEP-0045, section 11.1).
@@ -36,6 +35,8 @@ impl RoomInput {
             RoomInput::SessionsLost(_)
             | RoomInput::HistoryStored(_)
             | RoomInput::AccountsRemoved(_)
+            | RoomInput::AdminsChanged
+            | RoomInput::WriteAgain
             | RoomInput::HomeChanged
             | RoomInput::HandOver { .. }
             | RoomInput::ShutDown { .. }
@@ -74,15 +75,11 @@ impl RoomTask {
 
     /// Whether an input can be handled at once.
     pub(crate) fn is_ready(&self, lease: &Option<SliceLease>, input: &RoomInput) -> bool {
-        // Without a room the store is asked again: the sender of the last input may have been another one. A room that is still
-        // stored is being removed.
-        let is_loaded = self.room.is_some() || self.is_stored || !input.needs_room();
+        // Without a room the store is asked again: the sender of the last input may have been another one.
+        let is_loaded = self.room.is_some() && !self.misses_removals || !input.needs_room();
         let moves = matches!(
             input,
-            RoomInput::HandOver { .. }
-                | RoomInput::ShutDown { .. }
-                | RoomInput::BackupChanged
-                | RoomInput::AccountsRemoved(AccountsRemoved::Unknown)
+            RoomInput::HandOver { .. } | RoomInput::ShutDown { .. } | RoomInput::BackupChanged
         );
         is_loaded && !moves && (self.lease == *lease || self.room.is_none() && !input.needs_room())
     }
@@ -126,7 +123,13 @@ impl RoomTask {
             input => input,
         };
         let mut loaded = Ok(());
-        if self.room.is_none() && !self.is_stored && input.needs_room() {
+        // The room was destroyed, and its removal from the store has failed. Who destroys it again has the answer of the next attempt.
+        let is_destroyed_again = self.is_stored && matches!(input, RoomInput::Destroy { .. });
+        let needs_room = input.needs_room() && !is_destroyed_again;
+        if self.room.is_none() && needs_room && std::mem::take(&mut self.is_stored) {
+            loaded = self.write(&node, RoomWrite::Remove).await;
+        }
+        if self.room.is_none() && loaded.is_ok() && needs_room {
             loaded = self.load_current(&node, &input).await;
             if let Some(room) = &mut self.room {
                 room.set_pending_invitations(
@@ -141,8 +144,8 @@ impl RoomTask {
                 return self.pass_on(&node, input, to).await;
             }
         }
-        if let RoomInput::AccountsRemoved(AccountsRemoved::Unknown) = &input {
-            self.reread_affiliations(&node).await;
+        if loaded.is_ok() && input.needs_room() {
+            loaded = self.read_missed_removals(&node).await;
         }
         if let Some(rest) = self.handle_loaded(node, input, loaded) {
             rest.await;
@@ -152,7 +155,9 @@ impl RoomTask {
     /// Forgets the room without an effect.
     fn forget(&mut self) {
         self.room = None;
-        self.is_stored = false;
+        (self.is_stored, self.is_committed) = (false, false);
+        (self.misses_removals, self.missed_removals) = (false, Vec::new());
+        self.forget_failures();
         self.copied_to = None;
         self.restored = None;
         self.unsaved = Vec::new();
@@ -197,7 +202,7 @@ impl RoomTask {
     async fn hand_over(&mut self, node: &Arc<Node>, to: NodeId, reply: AnswerSender<()>) {
         if let Some(mut room) = self.room.take() {
             self.flush_history(node, &room).await;
-            let copy = room.full_copy(self.is_stored, true);
+            let copy = room.full_copy(self.is_committed, true);
             let is_sent = match self.copy_sender(node) {
                 Some(sender) if room.occupant_count() > 0 => {
                     sender.send_changes_surely(to, &self.jid, &copy).await
@@ -236,7 +241,7 @@ impl RoomTask {
             storing.receive().await;
         }
         let messages = std::mem::take(&mut self.unsaved);
-        if messages.is_empty() || !self.is_stored {
+        if messages.is_empty() || !self.is_committed {
             return;
         }
         let keep = room.stored_history(messages.len());
@@ -285,8 +290,10 @@ impl RoomTask {
                 }
                 return;
             }
-            (Some(room), Some(_)) if is_used && self.copied_to == backup => room.copy_changes(self.is_stored),
-            (Some(room), Some(_)) if is_used => room.full_copy(self.is_stored, false),
+            (Some(room), Some(_)) if is_used && self.copied_to == backup => {
+                room.copy_changes(self.is_committed)
+            }
+            (Some(room), Some(_)) if is_used => room.full_copy(self.is_committed, false),
             _ if self.copied_to.is_some() => empty_copy(),
             _ => return,
         };
@@ -310,7 +317,7 @@ impl RoomTask {
             occupant_key: self.shared.occupant_key(node),
             is_service_admin: false,
             is_admin: &is_admin,
-            former_accounts: &self.shared.former_accounts,
+            removed_accounts: self.shared.removed_accounts(node),
             invitations: &self.shared.invitations,
             undelivered: &undelivered,
             delivered: None,

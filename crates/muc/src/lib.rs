@@ -7,16 +7,15 @@
 //!
 //! Every occupant must see the same order, so nothing of a room is sent from outside its task.
 
-mod account_removals;
 mod affiliation_commands;
 mod channel_search;
 mod commands;
-mod former_accounts;
 mod home_node;
 mod invitation_registry;
 mod options;
 mod privileges;
 mod remote_rooms;
+mod removed_accounts;
 mod room;
 mod room_directory;
 mod room_dispatch;
@@ -25,6 +24,7 @@ mod room_input;
 mod room_placement;
 mod room_shared;
 mod room_storage;
+mod room_sweep;
 mod room_task;
 mod service;
 #[cfg(test)]
@@ -39,8 +39,8 @@ use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::service::ServiceCtx;
 use xml::Ns;
 
-use self::account_removals::RoomsOfHost;
 use self::options::ServiceOptions;
+use self::room_sweep::RoomsOfHost;
 use self::service::RoomService;
 
 pub use room_import::ImportedRoom;
@@ -187,10 +187,9 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.notice(room_placement::NOTICE, move |ctx: &NoticeCtx<'_>| shared.handle_notice(ctx));
     let shared = service.shared.clone();
     builder.notice(remote_rooms::NOTICE, move |ctx: &NoticeCtx<'_>| shared.handle_room_notice(ctx));
-    let shared = service.shared.clone();
-    builder.notice(account_removals::NOTICE, move |ctx: &NoticeCtx<'_>| shared.handle_removal_notice(ctx));
+    builder.notice(removed_accounts::NOTICE, removed_accounts::handle_notice);
     builder.provide(RoomsOfHost(service.shared.clone()));
-    builder.removed(Phase::Archive, account_removals::account_removed);
+    builder.removed(Phase::Archive, removed_accounts::account_removed);
     commands::build(builder, &service);
     let (of_messages, of_presence, of_iq) = (service.clone(), service.clone(), service);
     builder.service_message(move |ctx: &mut ServiceCtx<'_>| of_messages.handle_stanza(ctx));

@@ -6,9 +6,9 @@ use feature_api::feature::{FeatureOptions, OptionKind, OptionSpec, OptionValue};
 use feature_api::service::ServiceSpec;
 
 /// Bytes of the history of each room of a user whose rooms take too much memory.
-const HISTORY_WHEN_FULL: usize = 10_000;
-/// A vCard without content can replace another one then.
-const AVATAR_WHEN_FULL: usize = 100;
+const HISTORY_OVER_QUOTA: usize = 10_000;
+/// Bytes of a vCard then: enough for an empty one, which removes the avatar.
+const AVATAR_OVER_QUOTA: usize = 100;
 
 /// Who may create rooms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +24,11 @@ pub(crate) struct ServiceOptions {
     pub(crate) creation: CreationAccess,
     pub(crate) rooms: usize,
     pub(crate) rooms_per_user: usize,
-    /// Memory of the rooms in use that one user has created.
+    /// Memory of the rooms in use that one user has created, in bytes: the quota.
     pub(crate) memory_per_user: usize,
     pub(crate) limits: RoomLimits,
-    /// The same for rooms of a user whose rooms take more memory.
-    pub(crate) limits_when_full: RoomLimits,
+    /// The same for rooms of a user whose rooms take more.
+    pub(crate) limits_over_quota: RoomLimits,
     pub(crate) room_defaults: RoomDefaults,
 }
 
@@ -93,8 +93,8 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         100_000,
         1_000_000_000_000,
         64_000_000,
-        "Bytes of history, lists and vCards of the rooms in use that one user has created. Above it they have a short history, and \
-         nothing is added to their lists; rooms of administrators are exempt.",
+        "Bytes of history, lists, vCards and waiting requests of the rooms in use that one user has created. Above it they have a \
+         short history, and nothing but bans is added to their lists; rooms of administrators are exempt.",
     ),
     number("occupants", 2, 1_000_000, 10_000, "Sessions in one room."),
     number(
@@ -189,9 +189,9 @@ impl ServiceOptions {
             avatar_bytes: of("avatar_bytes"),
             invitations_per_hour: of("invitations_per_hour"),
         };
-        let limits_when_full = RoomLimits {
-            history_bytes: limits.history_bytes.min(HISTORY_WHEN_FULL),
-            avatar_bytes: limits.avatar_bytes.min(AVATAR_WHEN_FULL),
+        let limits_over_quota = RoomLimits {
+            history_bytes: limits.history_bytes.min(HISTORY_OVER_QUOTA),
+            avatar_bytes: limits.avatar_bytes.min(AVATAR_OVER_QUOTA),
             ..limits
         };
         Ok(ServiceOptions {
@@ -200,7 +200,7 @@ impl ServiceOptions {
             rooms_per_user: of("rooms_per_user"),
             memory_per_user: of("memory_per_user"),
             limits,
-            limits_when_full,
+            limits_over_quota,
             room_defaults: RoomDefaults {
                 persistent: options.bool("default_persistent"),
                 public: options.bool("default_public"),

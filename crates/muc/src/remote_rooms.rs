@@ -21,6 +21,7 @@ use peers::notices::send_notice_to;
 use throng_core::Node;
 use throng_core::feature_notice::NoticeCtx;
 
+use crate::room_directory::ListNotice;
 use crate::room_shared::RoomShared;
 
 /// Name of the notices.
@@ -53,7 +54,7 @@ fn field<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(field).ok()
 }
 
-fn put_change(out: &mut Vec<u8>, kind: u8, room: &Jid, name: &str) {
+fn put_room_change(out: &mut Vec<u8>, kind: u8, room: &Jid, name: &str) {
     let start = out.len();
     out.push(kind);
     for text in [room.as_str(), name] {
@@ -111,16 +112,29 @@ impl RemoteRooms {
 }
 
 impl RoomShared {
-    /// Announces changes of this node's rooms to the others.
+    /// Announces changes of this node's rooms to the others, and sends all rooms to those that have asked. One task does that at a
+    /// time: others would send older states after newer ones.
     pub(crate) fn announce_rooms(&self, node: &Arc<Node>) {
-        let Some(changed) = self.directory.take_unannounced() else { return };
-        if node.is_single() {
-            return;
+        let mut next = self.directory.next_notice(false);
+        let mut unreached = Vec::new();
+        while let Some(notice) = next {
+            match notice {
+                _ if node.is_single() => {}
+                ListNotice::Changes(changed) => self.announce_changes(node, changed),
+                ListNotice::All(to) => unreached.extend((!self.send_all_rooms(node, to)).then_some(to)),
+            }
+            next = self.directory.next_notice(true);
         }
+        for to in unreached {
+            self.directory.add_asker(to);
+        }
+    }
+
+    fn announce_changes(&self, node: &Arc<Node>, changed: Vec<(Jid, Option<String>)>) {
         let mut content = Vec::new();
         for (room, name) in changed {
             let kind = if name.is_some() { LISTED } else { NOT_LISTED };
-            put_change(&mut content, kind, &room, name.as_deref().unwrap_or_default());
+            put_room_change(&mut content, kind, &room, name.as_deref().unwrap_or_default());
             if content.len() >= NOTICE_BYTES {
                 self.send_rooms(node, &std::mem::take(&mut content));
             }
@@ -131,6 +145,14 @@ impl RoomShared {
     /// Asks all other nodes for their rooms.
     pub(crate) fn ask_for_rooms(&self, node: &Arc<Node>) {
         self.send_rooms(node, &[SEND_ALL]);
+    }
+
+    fn ask_node(&self, node: &Arc<Node>, to: NodeId) {
+        let Some(host) = node.host(self.domain()) else { return };
+        let is_member = node.cluster.members().iter().any(|member| member.node == to);
+        if is_member && !send_notice_to(node, to, &host, NOTICE, &[SEND_ALL]) {
+            self.nodes_to_ask.lock().insert(to);
+        }
     }
 
     fn send_rooms(&self, node: &Arc<Node>, content: &[u8]) {
@@ -148,24 +170,46 @@ impl RoomShared {
 
     /// Another node has announced rooms, or asks for those of this node.
     pub(crate) fn handle_room_notice(&self, ctx: &NoticeCtx<'_>) {
-        let Some((from, content)) = ctx.from.zip(ctx.content) else {
-            return self.ask_for_rooms(ctx.node);
+        let (from, content) = match (ctx.from, ctx.content) {
+            (Some(from), Some(content)) => (from, content),
+            // Only that node: all others would send all their rooms whenever one joins.
+            (Some(from), None) => return self.ask_node(ctx.node, from),
+            (None, _) => return self.ask_for_rooms(ctx.node),
         };
         match self.remote_rooms.apply(from, content) {
             Some(false) => {}
-            Some(true) => self.send_all_rooms(ctx, from),
+            Some(true) => {
+                self.directory.add_asker(from);
+                self.announce_rooms(ctx.node);
+            }
             None => tracing::error!(%from, "a node has sent an invalid list of rooms"),
         }
     }
 
-    fn send_all_rooms(&self, ctx: &NoticeCtx<'_>, to: NodeId) {
+    /// Asks nodes for lists, and sends lists to nodes, whose queues were full.
+    pub(crate) fn send_due_lists(&self, node: &Arc<Node>) {
+        let nodes = std::mem::take(&mut *self.nodes_to_ask.lock());
+        nodes.into_iter().for_each(|to| self.ask_node(node, to));
+        if self.directory.has_askers() {
+            self.announce_rooms(node);
+        }
+    }
+
+    /// Sends all rooms to a node; false if it must get them again later.
+    fn send_all_rooms(&self, node: &Arc<Node>, to: NodeId) -> bool {
+        if !node.cluster.members().iter().any(|member| member.node == to) {
+            return true;
+        }
+        let Some(host) = node.host(self.domain()) else { return true };
         let (mut content, mut after) = (vec![ALL], None);
         loop {
             let page = self.directory.listed_names(after.as_ref().map(Jid::as_ref), PAGE);
             for (room, name) in &page {
-                put_change(&mut content, LISTED, room, name);
-                if content.len() >= NOTICE_BYTES {
-                    send_notice_to(ctx.node, to, ctx.host, NOTICE, &std::mem::take(&mut content));
+                put_room_change(&mut content, LISTED, room, name);
+                if content.len() >= NOTICE_BYTES
+                    && !send_notice_to(node, to, &host, NOTICE, &std::mem::take(&mut content))
+                {
+                    return false;
                 }
             }
             match page.into_iter().next_back() {
@@ -173,7 +217,7 @@ impl RoomShared {
                 None => break,
             }
         }
-        send_notice_to(ctx.node, to, ctx.host, NOTICE, &content);
+        send_notice_to(node, to, &host, NOTICE, &content)
     }
 }
 
@@ -187,8 +231,8 @@ mod tests {
         let (one, other) = (NodeId::new("one").unwrap(), NodeId::new("other").unwrap());
         let rooms = RemoteRooms::default();
         let mut changes = Vec::new();
-        put_change(&mut changes, LISTED, &jid("a@chat.example"), "A");
-        put_change(&mut changes, LISTED, &jid("b@chat.example"), "B");
+        put_room_change(&mut changes, LISTED, &jid("a@chat.example"), "A");
+        put_room_change(&mut changes, LISTED, &jid("b@chat.example"), "B");
         assert_eq!(rooms.apply(one, &changes), Some(false));
         for end in 1..changes.len() {
             // A part may be valid, and nothing panics.
@@ -201,10 +245,10 @@ mod tests {
         assert_eq!(rooms.page("chat.example", Some(after.as_ref()), 9).len(), 1);
         // It has moved, and its former node says that it has it no more.
         let mut moved = Vec::new();
-        put_change(&mut moved, LISTED, &jid("b@chat.example"), "C");
+        put_room_change(&mut moved, LISTED, &jid("b@chat.example"), "C");
         rooms.apply(other, &moved);
         let mut gone = Vec::new();
-        put_change(&mut gone, NOT_LISTED, &jid("b@chat.example"), "");
+        put_room_change(&mut gone, NOT_LISTED, &jid("b@chat.example"), "");
         rooms.apply(one, &gone);
         assert_eq!(names(), "AC");
         assert_eq!(rooms.apply(one, &[ALL, SEND_ALL]), Some(true));

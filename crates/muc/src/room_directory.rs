@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use base::lock::LeafMutex;
+use cluster::NodeId;
 use hashbrown::HashMap;
 use jid::{Jid, JidRef};
 
@@ -49,6 +50,19 @@ struct DirectoryState {
     listed: BTreeSet<Jid>,
     /// Rooms of which other nodes must be notified: whether they are listed has changed.
     unannounced: BTreeSet<Jid>,
+    /// Nodes to which all listed rooms must be sent.
+    askers: BTreeSet<NodeId>,
+    /// A task sends changes.
+    is_announcing: bool,
+}
+
+/// What other nodes must learn of the list of rooms.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ListNotice {
+    /// All listed rooms, for this node.
+    All(NodeId),
+    /// Rooms whose place in the list has changed, with the names of those that are listed, for all nodes.
+    Changes(Vec<(Jid, Option<String>)>),
 }
 
 impl DirectoryState {
@@ -148,6 +162,7 @@ impl RoomDirectory {
 
     /// Adds or replaces a room; whether all rooms of its creator take more than `memory_per_user`.
     pub(crate) fn put(&self, room: &Room, memory_per_user: usize) -> bool {
+        let bytes = room.memory_bytes();
         let mut state = self.0.lock();
         let is_same = state.rooms.get(room.jid()).is_some_and(|summary| {
             summary.occupants == room.occupant_count()
@@ -159,7 +174,7 @@ impl RoomDirectory {
         if !is_same {
             state.put(room.jid(), room.summary());
         }
-        state.set_bytes(room.jid(), room.memory_bytes());
+        state.set_bytes(room.jid(), bytes);
         state.bytes_of(room.creator()) > memory_per_user
     }
 
@@ -195,9 +210,27 @@ impl RoomDirectory {
         later.filter_map(|room| Some((room.clone(), state.rooms.get(room)?.name.clone()))).collect()
     }
 
-    /// Rooms whose place in the list has changed since this was called last, with the names of those that are listed.
-    pub(crate) fn take_unannounced(&self) -> Option<Vec<(Jid, Option<String>)>> {
+    /// Another node must get all listed rooms.
+    pub(crate) fn add_asker(&self, node: NodeId) {
+        self.0.lock().askers.insert(node);
+    }
+
+    /// Whether a node must get all listed rooms.
+    pub(crate) fn has_askers(&self) -> bool {
+        !self.0.lock().askers.is_empty()
+    }
+
+    /// What must be sent next; `None` if there is nothing, or another task sends. The caller sends it before it calls this again,
+    /// with `is_sender`: notices have one order, in which none is older than an earlier one.
+    pub(crate) fn next_notice(&self, is_sender: bool) -> Option<ListNotice> {
         let mut state = self.0.lock();
+        if state.is_announcing && !is_sender {
+            return None;
+        }
+        state.is_announcing = !state.askers.is_empty() || !state.unannounced.is_empty();
+        if let Some(asker) = state.askers.pop_first() {
+            return Some(ListNotice::All(asker));
+        }
         if state.unannounced.is_empty() {
             return None;
         }
@@ -206,7 +239,9 @@ impl RoomDirectory {
             let listed = state.rooms.get(room).filter(|summary| summary.is_listed());
             listed.map(|summary| summary.name.clone())
         };
-        Some(changed.into_iter().map(|room| (name(&room), room)).map(|(name, room)| (room, name)).collect())
+        Some(ListNotice::Changes(
+            changed.into_iter().map(|room| (name(&room), room)).map(|(name, room)| (room, name)).collect(),
+        ))
     }
 
     /// A room that is in memory.
@@ -272,5 +307,41 @@ mod tests {
             directory.page("chat.shakespeare.lit", Some(jid("a@chat.shakespeare.lit").as_ref()), 1, |_| true);
         assert_eq!(page[0].0, jid("c@chat.shakespeare.lit"));
         assert_eq!(directory.listed(), 0);
+    }
+
+    #[test]
+    fn one_task_at_a_time_announces_changes_and_sends_lists() {
+        let jid = |text: &str| Jid::parse(text).unwrap();
+        let directory = RoomDirectory::default();
+        assert_eq!(directory.next_notice(false), None);
+        let (room, other) = (jid("a@chat.shakespeare.lit"), NodeId::new("other").unwrap());
+        let list = |is_public| {
+            let summary = RoomSummary {
+                name: "A".to_owned(),
+                is_public,
+                is_persistent: false,
+                occupants: 1,
+                creator: jid("crone1@shakespeare.lit"),
+                description: Box::default(),
+                language: Box::default(),
+                is_open: true,
+                is_non_anonymous: false,
+                bytes: 0,
+            };
+            directory.0.lock().put(&room, summary);
+        };
+        list(true);
+        let listed = ListNotice::Changes(vec![(room.clone(), Some("A".to_owned()))]);
+        assert_eq!(directory.next_notice(false), Some(listed), "the first task sends it");
+        // The room is hidden before that one has sent what it has.
+        list(false);
+        directory.add_asker(other);
+        assert_eq!(directory.next_notice(false), None, "another task does not overtake it");
+        assert_eq!(directory.next_notice(true), Some(ListNotice::All(other)));
+        let hidden = ListNotice::Changes(vec![(room.clone(), None)]);
+        assert_eq!(directory.next_notice(true), Some(hidden));
+        assert_eq!(directory.next_notice(true), None);
+        list(true);
+        assert!(directory.next_notice(false).is_some(), "it has ended");
     }
 }

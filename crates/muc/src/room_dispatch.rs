@@ -5,17 +5,16 @@ use std::sync::Arc;
 use jid::Jid;
 use queues::answer_channel::AnswerSender;
 use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
-use store::rooms::{AffiliationPage, AffiliationPosition};
+use store::rooms::{AffiliationPosition, AffiliationQuery};
 use store::{RoomAffiliation, StoreError};
 use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
 use throng_core::{Node, SharedStanza};
 use xml::Ns;
 
-use crate::account_removals::AccountsRemoved;
 use crate::room::{
     AffiliationOutcome, CreationOutcome, DestructionOutcome, Room, RoomAnswer, RoomCtx, RoomRequest,
-    StoredList, not_in_room, send_error,
+    StoredAffiliationList, not_in_room, send_error,
 };
 use crate::room_directory::RoomLimit;
 use crate::room_input::{MessageReceipts, RoomInput, RoomReply};
@@ -72,6 +71,7 @@ impl RoomTask {
                 let is_new = self.room.is_none();
                 if is_new {
                     let mut room = Room::create(self.jid.clone(), self.shared.options(), owner);
+                    room.contains_removals(self.shared.removed_accounts(node).number());
                     room.unlock_persistent();
                     self.room = Some(room);
                 }
@@ -79,7 +79,8 @@ impl RoomTask {
                 RoomReply::Creation(reply, outcome)
             }
             RoomInput::Destroy { notice, reply } => {
-                let exists = self.room.is_some();
+                // Without a room, its removal from the store has failed, and is tried again.
+                let exists = self.room.is_some() || self.is_stored;
                 if let Some(room) = &mut self.room {
                     room.destroy(ctx, &notice);
                 }
@@ -91,20 +92,26 @@ impl RoomTask {
             | RoomInput::HandOver { .. }
             | RoomInput::ShutDown { .. }
             | RoomInput::BackupChanged => RoomReply::None,
+            RoomInput::WriteAgain => {
+                if self.failing_since.is_none() {
+                    self.shared.unwritten.remove(&self.jid);
+                }
+                RoomReply::None
+            }
+            RoomInput::AdminsChanged => {
+                if let Some(room) = &mut self.room {
+                    room.update_service_admins(ctx);
+                }
+                RoomReply::None
+            }
             RoomInput::MemberLeft => {
                 self.remove_gone_sessions(ctx, node);
                 RoomReply::None
             }
-            RoomInput::AccountsRemoved(AccountsRemoved::Users(users)) => {
-                if let Some(room) = &mut self.room {
-                    room.accounts_removed(ctx, &users);
-                }
-                RoomReply::None
-            }
-            // The affiliations were read before.
-            RoomInput::AccountsRemoved(AccountsRemoved::Unknown) => {
-                if let Some((room, affiliations)) = self.room.as_mut().zip(self.reread.take()) {
-                    room.replace_affiliations(ctx, *affiliations);
+            RoomInput::AccountsRemoved(removed) => {
+                // Otherwise they are read with the earlier ones.
+                if let Some(room) = self.room.as_mut().filter(|_| !self.misses_removals) {
+                    room.accounts_removed(ctx, &removed);
                 }
                 RoomReply::None
             }
@@ -126,8 +133,8 @@ impl RoomTask {
                     Some(Some(page)) => reply.send(Some(Ok(page))),
                     Some(None) => {
                         let position = after.map_or(AffiliationPosition::First, AffiliationPosition::After);
-                        let page = AffiliationPage { affiliation: None, position, limit };
-                        self.read_affiliations(node, page, move |found| reply.send(Some(found)));
+                        let query = AffiliationQuery { affiliation: None, position, limit };
+                        self.read_affiliations(node, query, move |found| reply.send(Some(found)));
                     }
                 }
                 RoomReply::None
@@ -194,7 +201,11 @@ impl RoomTask {
         }
         let memory = if node.is_admin(from.as_ref()) { usize::MAX } else { options.memory_per_user };
         match self.shared.directory.add_created(&self.jid, &creator, options.rooms, per_user, memory) {
-            Ok(()) => Ok(Room::create(self.jid.clone(), options, creator)),
+            Ok(()) => {
+                let mut room = Room::create(self.jid.clone(), options, creator);
+                room.contains_removals(self.shared.removed_accounts(node).number());
+                Ok(room)
+            }
             Err(RoomLimit::Rooms) => Err(not_allowed("the service has reached its maximum number of rooms")),
             Err(RoomLimit::MemoryOfUser) => Err(not_allowed("your rooms take too much memory")),
             Err(RoomLimit::RoomsOfUser) => Err(not_allowed("you have reached your maximum number of rooms")),
@@ -205,16 +216,16 @@ impl RoomTask {
     fn read_affiliations(
         &self,
         node: &Arc<Node>,
-        page: AffiliationPage,
+        query: AffiliationQuery,
         done: impl FnOnce(Result<Vec<RoomAffiliation>, StoreError>) + Send + 'static,
     ) {
         let (reader, room) = (node.clone(), self.jid.clone());
-        let read = async move { done(reader.stores.rooms.affiliations(room.as_ref(), page).await) };
+        let read = async move { done(reader.stores.rooms.affiliations(room.as_ref(), query).await) };
         node.spawner.spawn("room list", Box::pin(read));
     }
 
-    fn read_list(&self, node: &Arc<Node>, list: StoredList, reply: AnswerSender<IqAnswer>) {
-        self.read_affiliations(node, list.page(), move |found| {
+    fn read_list(&self, node: &Arc<Node>, list: StoredAffiliationList, reply: AnswerSender<IqAnswer>) {
+        self.read_affiliations(node, list.query(), move |found| {
             reply.send(found.map(|page| list.answer(&page)).map_err(store_error));
         });
     }

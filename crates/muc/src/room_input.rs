@@ -5,13 +5,12 @@ use std::sync::Arc;
 use cluster::NodeId;
 use jid::Jid;
 use queues::answer_channel::AnswerSender;
-use store::{RoomAffiliation, StoreError};
+use store::{FormerAccount, RoomAffiliation, StoreError};
 use throng_core::iq::IqAnswer;
 use throng_core::receipt::ReceiptIssuer;
 use throng_core::server_error::store_error;
 use throng_core::{Node, SharedStanza};
 
-use crate::account_removals::AccountsRemoved;
 use crate::privileges::Affiliation;
 use crate::room::{AffiliationOutcome, CreationOutcome, DestroyNotice, DestructionOutcome};
 
@@ -63,8 +62,12 @@ pub(crate) enum RoomInput {
     BackupChanged,
     /// Sessions may be gone with their node.
     MemberLeft,
-    /// Accounts were removed.
-    AccountsRemoved(AccountsRemoved),
+    /// Accounts were removed, in this order.
+    AccountsRemoved(Arc<[FormerAccount]>),
+    /// The node has other administrators.
+    AdminsChanged,
+    /// A write that failed is tried again.
+    WriteAgain,
     /// Messages of the history were stored, or not.
     HistoryStored(Result<(), StoreError>),
     /// An administrator lists the occupants.

@@ -28,9 +28,11 @@ use throng_core::Node;
 use throng_core::domains::Domain;
 use throng_core::feature_notice::NoticeCtx;
 
+use crate::removed_accounts::update_if_used;
 use crate::room::RoomCopy;
 use crate::room_input::{RoomInput, RoomMessage};
 use crate::room_shared::RoomShared;
+use crate::room_sweep::RoomSweep;
 
 /// Name of the notices.
 pub(crate) const NOTICE: &str = "room copy";
@@ -219,6 +221,7 @@ impl RoomShared {
     pub(crate) fn join_slices(self: &Arc<Self>, node: &Arc<Node>) {
         if self.is_first_use() {
             add_slice_service(node, Arc::new(RoomSlices(Arc::downgrade(self))));
+            node.extensions.get_or_default_swept::<RoomSweep>().start(node);
             self.ask_for_rooms(node);
         }
     }
@@ -242,7 +245,12 @@ impl RoomShared {
     }
 
     /// Sends an input to each of these rooms, in the background.
-    fn send_to_all(&self, node: &Arc<Node>, rooms: Vec<Jid>, input: impl Fn() -> RoomInput + Send + 'static) {
+    pub(crate) fn send_to_all(
+        &self,
+        node: &Arc<Node>,
+        rooms: Vec<Jid>,
+        input: impl Fn() -> RoomInput + Send + 'static,
+    ) {
         let Some(tasks) = self.tasks().filter(|_| !rooms.is_empty()) else { return };
         let sender = node.clone();
         let send = async move {
@@ -329,6 +337,8 @@ impl SliceService for RoomSlices {
     fn member_left(&self, node: &Arc<Node>) {
         let Some(rooms) = self.0.upgrade() else { return };
         rooms.forget_rooms_of_others(node);
+        // It may have removed accounts, and was killed before its notice.
+        update_if_used(node);
         rooms.send_to_all(node, rooms.directory.rooms(), || RoomInput::MemberLeft);
     }
 }

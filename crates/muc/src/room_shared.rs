@@ -1,10 +1,12 @@
 //! State that the tasks of a domain's rooms share: options, the directory of rooms, copies of other nodes, the key of occupant ids; and
 //! who may create rooms.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::lock::LeafRwLock;
+use base::lock::{LeafMutex, LeafRwLock};
+use cluster::NodeId;
 use jid::Jid;
 use queues::serial_task::SerialTasks;
 use ring::hmac;
@@ -13,14 +15,14 @@ use throng_core::Node;
 use throng_core::server_secret::ServerSecret;
 use throng_core::session::flags;
 
-use crate::account_removals::AccountRemovals;
 use crate::channel_search::ChannelIndex;
-use crate::former_accounts::FormerAccounts;
 use crate::invitation_registry::InvitationRegistry;
 use crate::options::{CreationAccess, ServiceOptions};
 use crate::remote_rooms::RemoteRooms;
+use crate::removed_accounts::{RemovedAccounts, removed_accounts};
 use crate::room_directory::RoomDirectory;
 use crate::room_placement::RoomCopies;
+use crate::room_sweep::UnwrittenRooms;
 use crate::room_task::RoomTask;
 
 /// The tasks of a domain's rooms, by address.
@@ -35,9 +37,12 @@ pub(crate) struct RoomShared {
     pub(crate) copies: RoomCopies,
     pub(crate) invitations: InvitationRegistry,
     pub(crate) channels: ChannelIndex,
-    pub(crate) removals: AccountRemovals,
-    pub(crate) former_accounts: FormerAccounts,
+    pub(crate) unwritten: UnwrittenRooms,
     pub(crate) remote_rooms: RemoteRooms,
+    /// Nodes whose rooms must be asked for: their queues were full.
+    pub(crate) nodes_to_ask: LeafMutex<BTreeSet<NodeId>>,
+    /// The extension of the node, which is not looked up for each stanza.
+    removed_accounts: OnceLock<Arc<RemovedAccounts>>,
     occupant_key: OnceLock<hmac::Key>,
     pub(crate) tasks: OnceLock<Weak<RoomTasks>>,
     is_used: AtomicBool,
@@ -52,9 +57,10 @@ impl RoomShared {
             copies: RoomCopies::default(),
             invitations: InvitationRegistry::default(),
             channels: ChannelIndex::default(),
-            removals: AccountRemovals::default(),
-            former_accounts: FormerAccounts::default(),
+            unwritten: UnwrittenRooms::default(),
             remote_rooms: RemoteRooms::default(),
+            nodes_to_ask: LeafMutex::default(),
+            removed_accounts: OnceLock::new(),
             occupant_key: OnceLock::new(),
             tasks: OnceLock::new(),
             is_used: AtomicBool::new(false),
@@ -88,6 +94,11 @@ impl RoomShared {
 
     pub(crate) fn options(&self) -> Arc<ServiceOptions> {
         self.options.read().clone()
+    }
+
+    /// The removed accounts of the node.
+    pub(crate) fn removed_accounts(&self, node: &Node) -> &Arc<RemovedAccounts> {
+        self.removed_accounts.get_or_init(|| removed_accounts(node))
     }
 
     /// The key of occupant ids: the same after a restart, if the server has a secret.

@@ -11,12 +11,12 @@ use peers::slices::{SliceAccess, SliceLease};
 use queues::answer_channel::AnswerReceiver;
 use queues::serial_task::SerialState;
 use stanza::StanzaKind;
-use store::{RoomHistoryEntry, StoreError};
+use store::{FormerAccount, RoomHistoryEntry, StoreError};
 use throng_core::receipt::ReceiptIssuer;
 use throng_core::server_error::store_error;
 use throng_core::{Effects, Node};
 
-use crate::room::{Affiliations, Room, RoomCopy, RoomCtx, UndeliveredReport};
+use crate::room::{Room, RoomCopy, RoomCtx, UndeliveredReport};
 use crate::room_input::{RoomInput, RoomMessage, RoomReply, send_reply};
 use crate::room_shared::RoomShared;
 use crate::room_storage::RoomWrite;
@@ -26,8 +26,12 @@ pub(crate) struct RoomTask {
     pub(crate) jid: Jid,
     pub(crate) shared: Arc<RoomShared>,
     pub(crate) room: Option<Room>,
-    /// Whether the store has it.
+    /// Whether the store may have something of it, which must be removed when the room ends.
     pub(crate) is_stored: bool,
+    /// Whether the store has all of it but for the changes that the room remembers.
+    pub(crate) is_committed: bool,
+    /// When the first write failed since the last one that succeeded, in milliseconds since 1970.
+    pub(crate) failing_since: Option<u64>,
     /// Persistent rooms that the user who enters has created.
     pub(crate) created_by_sender: u64,
     /// Whether that user has an account.
@@ -43,8 +47,10 @@ pub(crate) struct RoomTask {
     pub(crate) lease: Option<SliceLease>,
     /// The node that has a copy of the room.
     pub(crate) copied_to: Option<NodeId>,
-    /// Affiliations that were read again, until they replace those of the room.
-    pub(crate) reread: Option<Box<Affiliations>>,
+    /// Accounts may have been removed since the room was written or copied, and these removals were not read yet.
+    pub(crate) misses_removals: bool,
+    /// Those that were read, until the room handles its next input.
+    pub(crate) missed_removals: Vec<FormerAccount>,
     /// The copy from which the room was restored, until its occupants are taken over.
     pub(crate) restored: Option<Box<RoomCopy>>,
     batch: RoomBatch,
@@ -72,6 +78,8 @@ impl RoomTask {
             shared,
             room: None,
             is_stored: false,
+            is_committed: false,
+            failing_since: None,
             created_by_sender: 0,
             sender_has_account: false,
             storing: None,
@@ -80,7 +88,8 @@ impl RoomTask {
             slice: None,
             lease: None,
             copied_to: None,
-            reread: None,
+            misses_removals: false,
+            missed_removals: Vec::new(),
             restored: None,
             batch: RoomBatch::default(),
         }
@@ -124,7 +133,7 @@ impl RoomTask {
             occupant_key: shared.occupant_key(&node),
             is_service_admin: sender.is_some_and(|sender| node.is_admin(sender.bare())),
             is_admin: &is_admin,
-            former_accounts: &shared.former_accounts,
+            removed_accounts: shared.removed_accounts(&node),
             invitations: &shared.invitations,
             undelivered: &undelivered,
             delivered: None,
@@ -137,6 +146,9 @@ impl RoomTask {
             return node.perform_in_order(effects);
         }
         self.take_over_occupants(&mut ctx, &node);
+        if let Some(room) = &mut self.room {
+            room.accounts_removed(&mut ctx, &std::mem::take(&mut self.missed_removals));
+        }
         let may_wait = matches!(input, RoomInput::Stanza { .. });
         self.batch.has_messages |= matches!(&input, RoomInput::Stanza { stanza, .. } if matches!(stanza.kind(), StanzaKind::Message(_)));
         let mut reply = self.handle_input(&mut ctx, &node, input);
@@ -193,7 +205,12 @@ impl RoomTask {
                 rest.await;
             }
             let written = match write {
-                Some(write) => self.write(&node, write).await,
+                Some(write) => {
+                    let written = self.write(&node, write).await;
+                    // The copy says from here on that the store has the room.
+                    self.send_copy(&node);
+                    written
+                }
                 None => Ok(()),
             };
             // After the room: messages of a room that is not stored are not stored either.
@@ -233,6 +250,7 @@ impl SerialState for RoomTask {
     fn is_idle(&self) -> bool {
         let is_idle = self.storing.is_none()
             && self.unsaved.is_empty()
+            && !self.awaits_write()
             && self.room.as_ref().is_none_or(|room| room.occupant_count() == 0);
         if is_idle {
             if let Some(room) = &self.room {

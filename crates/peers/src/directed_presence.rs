@@ -5,10 +5,11 @@
 //! sessions, and the last one answers `unsubscribed` if no session did.
 //!
 //! A node that is killed cannot send `unavailable` to these entities. So the node that receives such presence for an entity here
-//! remembers it with the node of the session, and sends `unavailable` when that node is lost. If the account has sessions on other
-//! nodes, to one of which the session may have moved, it asks these afterwards, and the entity receives presence again. The entity has not
-//! asked, so nobody refuses: `unsubscribed` would end its request for a subscription. A session that had moved to the lost node without the
-//! knowledge of this one is gone if its account has no session any more.
+//! remembers it with the node of the session (`noted_presence`), and sends `unavailable` when that node is lost. If the account has sessions on
+//! other nodes, to one of which the session may have moved, it asks these afterwards, and the entity receives presence again. The entity has
+//! not asked, so nobody refuses: `unsubscribed` would end its request for a subscription. A session that had moved to the lost node without
+//! the knowledge of this one is gone if its account has no session any more. Subscribers are not concerned: they are sent what all
+//! subscribers are (`lost_peers`).
 //!
 //! Not implemented: `unavailable` for such a session if its account has other sessions.
 //!
@@ -16,98 +17,22 @@
 //! probe    1 whether a session has answered; 1 number of further nodes to ask, each 1 + n; then the stanza
 //! ```
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
-use base::lock::LeafMutex;
 use base::spawn::yield_now;
-use cluster::{Claim, Envelope, EnvelopeClass, NodeId, Recipient};
+use cluster::{Claim, Envelope, EnvelopeClass, NodeId, Recipient, RefusalReason};
 use jid::{Jid, JidRef};
 use stanza::{PresenceType, StanzaKind};
 use store::Subscription;
-use throng_core::account::Account;
+use throng_core::account::{Account, AccountState, Contact, PeerSessions};
 use throng_core::effect::Effects;
 use throng_core::shared_stanza::SharedStanza;
 
 use super::home::account_recipient;
+use super::noted_presence::NotedPresence;
+use super::presence_change::PresenceChange;
 use crate::ClusteredNode;
 use crate::envelope_kinds::DIRECTED_PROBE;
-
-/// Maximum octets of what is remembered of directed presence of all other nodes.
-const MAX_OCTETS: usize = 16 << 20;
-/// Octets that one entry occupies besides the addresses.
-const ENTRY_OCTETS: usize = 128;
-
-/// Directed presence that sessions on other nodes have sent to entities here.
-#[derive(Default)]
-pub(super) struct DirectedPresenceFromPeers(LeafMutex<NotedPresence>);
-
-#[derive(Default)]
-struct NotedPresence {
-    /// The node of the sender, by recipient, by sender.
-    senders: BTreeMap<Jid, BTreeMap<Jid, NodeId>>,
-    octets: usize,
-}
-
-fn octets_of(from: JidRef<'_>, to: &Jid) -> usize {
-    ENTRY_OCTETS + from.as_str().len() + to.as_str().len()
-}
-
-impl DirectedPresenceFromPeers {
-    /// Remembers the presence, unless the sender has `limit` recipients, or [`MAX_OCTETS`] are reached. The latest node of the sender
-    /// counts: a session may move.
-    fn note(&self, node: NodeId, from: JidRef<'_>, to: &Jid, limit: usize) {
-        let octets = octets_of(from, to);
-        let sender = from.to_jid();
-        let mut guard = self.0.lock();
-        let noted = &mut *guard;
-        if let Some(known) = noted.senders.get_mut(&sender).and_then(|recipients| recipients.get_mut(to)) {
-            *known = node;
-            return;
-        }
-        if noted.octets + octets > MAX_OCTETS {
-            return;
-        }
-        let recipients = noted.senders.entry(sender).or_default();
-        if recipients.len() < limit {
-            recipients.insert(to.clone(), node);
-            noted.octets += octets;
-        }
-    }
-
-    /// The recipient has received `unavailable`, from whichever node.
-    fn forget(&self, from: JidRef<'_>, to: &Jid) {
-        let mut noted = self.0.lock();
-        let sender = from.to_jid();
-        let Some(recipients) = noted.senders.get_mut(&sender) else { return };
-        let found = recipients.remove(to).is_some();
-        if recipients.is_empty() {
-            noted.senders.remove(&sender);
-        }
-        if found {
-            noted.octets -= octets_of(from, to);
-        }
-    }
-
-    /// The senders for which `select` is true.
-    fn senders(&self, select: impl Fn(&Jid) -> bool) -> Vec<Jid> {
-        self.0.lock().senders.keys().filter(|from| select(from)).cloned().collect()
-    }
-
-    /// Removes and returns the senders on a node, with their recipients, and these others. Those of one sender follow each other.
-    fn take_of(&self, node: Option<NodeId>, others: &HashSet<Jid>) -> Vec<(Jid, Jid)> {
-        let mut taken = Vec::new();
-        let mut guard = self.0.lock();
-        let noted = &mut *guard;
-        noted.senders.retain(|from, recipients| {
-            let all = others.contains(from);
-            let gone = recipients.extract_if(.., |_, at| all || Some(*at) == node);
-            taken.extend(gone.map(|(to, _)| (from.clone(), to)));
-            !recipients.is_empty()
-        });
-        noted.octets -= taken.iter().map(|(from, to)| octets_of(from.as_ref(), to)).sum::<usize>();
-        taken
-    }
-}
 
 /// Maximum number of nodes that a probe visits.
 const MAX_NODES: usize = 64;
@@ -168,70 +93,148 @@ fn empty_presence(
     })
 }
 
+/// Other nodes that may have this resource of an account.
+fn nodes_of_resource(state: &AccountState, resource: &str) -> Vec<NodeId> {
+    let has = |peer: &&PeerSessions| {
+        !peer.reported || peer.sessions.iter().any(|session| *session.resource == *resource)
+    };
+    state.peers().iter().filter(has).map(|peer| peer.node).collect()
+}
+
+/// Whether an account has a subscription to a contact that `is_contact` recognises.
+fn is_subscribed(account: &Account, is_contact: impl Fn(&Contact) -> bool) -> bool {
+    account.with(|state| {
+        let mut contacts = state.contacts().iter();
+        contacts.any(|contact| contact.subscription.contains(Subscription::TO) && is_contact(contact))
+    })
+}
+
+/// Sends to the first of these nodes that takes it, with the nodes that it must visit afterwards: the rest, and those whose queue is full here,
+/// which may have room there. False if none takes it.
+fn visit_first(
+    nodes: &[NodeId],
+    mut send: impl FnMut(NodeId, &[NodeId]) -> Result<(), RefusalReason>,
+) -> bool {
+    let mut full = Vec::new();
+    let mut rest = nodes;
+    while let Some((node, further)) = rest.split_first() {
+        rest = further;
+        match send(*node, &[further, &full].concat()) {
+            Ok(()) => return true,
+            Err(RefusalReason::QueueFull) => full.push(*node),
+            Err(_) => {}
+        }
+    }
+    false
+}
+
 impl ClusteredNode<'_> {
-    /// Remembers directed presence of a session on another node until the session sends `unavailable` to its recipient.
+    /// Directed `unavailable` of a session on another node arrived: nothing else must be withdrawn from its recipient.
+    pub(super) fn forget_withdrawn_presence(
+        &self,
+        stanza: &SharedStanza,
+        from: JidRef<'_>,
+        to: Option<&Jid>,
+    ) {
+        if stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable)
+            && let Some(to) = to
+        {
+            self.state.directed_presence.forget(from, to.as_ref());
+        }
+    }
+
+    /// A session on another node has broadcast `unavailable`, which ends its directed presence, too. With one recipient, it may be for that one
+    /// only: a subscription has ended, or the recipient is blocked.
+    pub(super) fn forget_broadcast_presence(&self, envelope: &Envelope, change: &PresenceChange) {
+        let leaves = change.stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable);
+        let from = change.from.as_ref();
+        if !leaves || from.resource().is_none() {
+            return;
+        }
+        if envelope.recipients.len() > 1 {
+            return self.state.directed_presence.forget_session(from);
+        }
+        for account in self.accounts_of(envelope) {
+            self.state.directed_presence.forget_account(from, account.jid.as_ref());
+        }
+    }
+
+    /// Remembers directed presence of a session on another node, for an account that has sessions here, until the session sends
+    /// `unavailable`.
     pub(super) fn note_directed_presence(
         &self,
         node: NodeId,
         stanza: &SharedStanza,
         from: JidRef<'_>,
         to: Option<&Jid>,
+        recipient: &Account,
     ) {
-        let StanzaKind::Presence(ty @ (PresenceType::Available | PresenceType::Unavailable)) = stanza.kind()
-        else {
+        if stanza.kind() != StanzaKind::Presence(PresenceType::Available) || recipient.blocks(from) {
             return;
-        };
+        }
         let Some(to) = to.filter(|to| from.resource().is_some() && to.as_ref().bare() != from.bare()) else {
             return;
         };
-        if ty == PresenceType::Unavailable {
-            return self.state.directed_presence.forget(from, to);
+        // Addresses that nobody has are invented.
+        let may_arrive = |name: &str| recipient.with(|state| !nodes_of_resource(state, name).is_empty());
+        if to.as_ref().resource().is_some_and(|name| recipient.session(name).is_none() && !may_arrive(name)) {
+            return;
         }
         // What another node only passes on comes from a session elsewhere, and services have no sessions.
         let location = self.cluster.locate(self.routing_table.hash(from), None);
-        let claim = location.claims().iter().find(|claim| claim.node == node);
-        if claim.is_none_or(|at| self.is_subscribed(to, &at.claim)) {
+        let Some(at) = location.claims().iter().find(|claim| claim.node == node) else { return };
+        let has =
+            |contact: &Contact| (contact.hash, Some(contact.id.0)) == (at.claim.address, at.claim.number);
+        if is_subscribed(recipient, has) {
             return;
         }
-        let limit = usize::from(self.limits().directed_presence_entities);
-        self.state.directed_presence.note(node, from, to, limit);
+        let (from, to) = (from.to_jid(), to.clone());
+        self.state.directed_presence.note(NotedPresence { from, number: at.claim.number, to, node });
     }
 
-    /// Whether an account here is subscribed to the presence of another one: that is withdrawn with all presence of a lost node.
-    fn is_subscribed(&self, here: &Jid, other: &Claim) -> bool {
-        let account = self.routing_table.find(here.as_ref().bare());
-        account.is_some_and(|account| {
-            account.with(|state| {
-                state.contacts().iter().any(|contact| {
-                    contact.subscription.contains(Subscription::TO)
-                        && (contact.hash, Some(contact.id.0)) == (other.address, other.number)
-                })
-            })
-        })
+    /// Whether the recipient is subscribed to the presence of the session's account: that is withdrawn with all presence of a lost
+    /// node. A recipient that has moved away is looked up in the store.
+    async fn is_subscriber(&self, noted: &NotedPresence) -> bool {
+        let NotedPresence { from, number, to, .. } = noted;
+        let (from, to) = (from.as_ref().bare().to_jid(), to.as_ref().bare().to_jid());
+        if let Some(account) = self.routing_table.find(to.as_ref()) {
+            let hash = self.routing_table.hash(from.as_ref());
+            return is_subscribed(&account, |contact| (contact.hash, Some(contact.id.0)) == (hash, *number));
+        }
+        let Ok(Some(owner)) = self.stores.addresses.find(&to).await else { return false };
+        let entry = self.stores.roster.entry(owner, &from).await.ok().and_then(|entry| entry.item);
+        entry.is_some_and(|item| item.subscription.contains(Subscription::TO))
     }
 
-    /// The node has left: takes the directed presence of sessions there, and of those that may have moved there. Their account has no
-    /// session any more.
-    pub(super) fn take_directed_presence(&self, node: NodeId, claims: &[Claim]) -> Vec<(Jid, Jid)> {
+    /// The node has left: takes the directed presence of sessions there, and of sessions elsewhere with a claim in `claims` whose account
+    /// has no session left: they may have moved there.
+    pub(super) fn take_directed_presence(&self, node: NodeId, claims: &[Claim]) -> Vec<NotedPresence> {
         self.state.directed_presence.take_of(Some(node), &self.senders_without_session(claims))
     }
 
-    /// A node with these claims has left in order: what ended there has sent `unavailable`. What has moved from there may be at any node with
+    /// A node with these claims has shut down: what ended there has sent `unavailable`. What has moved from there may be at any node with
     /// sessions of its account.
     pub(super) fn forget_directed_presence(&self, claims: &[Claim]) {
         self.state.directed_presence.take_of(None, &self.senders_without_session(claims));
+    }
+
+    /// Forgets directed presence of accounts that have no session any more. Called by the sweep.
+    pub(super) fn sweep_directed_presence(&self, now: u32) {
+        for account in self.state.directed_presence.next_swept() {
+            self.state.directed_presence.sweep_account(&account, self.account_has_session(&account), now);
+        }
     }
 
     /// The senders of these claims whose account has no session any more.
     fn senders_without_session(&self, claims: &[Claim]) -> HashSet<Jid> {
         let addresses: HashSet<u64> = claims.iter().map(|claim| claim.address).collect();
         let of_claims = |from: &Jid| addresses.contains(&self.routing_table.hash(from.as_ref()));
-        let senders = self.state.directed_presence.senders(of_claims);
-        senders.into_iter().filter(|from| !self.has_session(from)).collect()
+        let senders = self.state.directed_presence.accounts(of_claims);
+        senders.into_iter().filter(|from| !self.account_has_session(from)).collect()
     }
 
     /// Whether the account of an address has a session on any node.
-    fn has_session(&self, jid: &Jid) -> bool {
+    fn account_has_session(&self, jid: &Jid) -> bool {
         let hash = self.routing_table.hash(jid.as_ref());
         self.routing_table.find(jid.as_ref()).is_some()
             || !self.cluster.locate(hash, None).claims().is_empty()
@@ -239,24 +242,23 @@ impl ClusteredNode<'_> {
 
     /// Sends `unavailable` for sessions that are gone with their node, and asks for those that may have moved to another. The entries of
     /// one session follow each other.
-    pub(super) fn withdraw_directed_presence(&self, entries: Vec<(Jid, Jid)>) {
+    pub(super) fn withdraw_directed_presence(&self, entries: Vec<NotedPresence>) {
         if entries.is_empty() {
             return;
         }
         let node = self.owned();
         let task = async move {
             let node = node.view();
-            for of_session in entries.chunk_by(|(one, _), (other, _)| one == other) {
-                let Some((from, _)) = of_session.first() else { continue };
-                let account = node.routing_table.find(from.as_ref());
-                if account.is_some_and(|a| from.resource().is_some_and(|name| a.session(name).is_some())) {
-                    // It has moved here.
-                    continue;
-                }
+            for of_session in entries.chunk_by(|one, other| one.from == other.from) {
+                let Some(NotedPresence { from, .. }) = of_session.first() else { continue };
                 let location = node.cluster.locate(node.routing_table.hash(from.as_ref()), None);
                 let others: Vec<NodeId> = location.other_nodes(node.cluster.node()).collect();
                 let recipient = Recipient::Address(from.as_ref().bare().to_jid());
-                for (_, to) in of_session {
+                for noted in of_session {
+                    let to = &noted.to;
+                    if node.has_directed_presence_here(from, to) || node.is_subscriber(noted).await {
+                        continue;
+                    }
                     let gone = empty_presence(from.as_ref(), to.as_ref(), PresenceType::Unavailable, None);
                     let mut effects = Effects::default();
                     effects.route(gone, from.clone(), to.clone());
@@ -270,6 +272,14 @@ impl ClusteredNode<'_> {
             }
         };
         self.spawner.spawn("presence of a lost node", Box::pin(task));
+    }
+
+    /// Whether the session is here and has sent directed presence to the entity: then it has moved here. A client that has only connected again
+    /// with the same address has not.
+    fn has_directed_presence_here(&self, from: &Jid, to: &Jid) -> bool {
+        let account = self.routing_table.find(from.as_ref());
+        let session = account.and_then(|account| account.session(from.as_ref().resource()?));
+        session.is_some_and(|session| session.has_directed_presence_to(to.as_ref()))
     }
 
     /// Passes the probe from an entity without a subscription to the other nodes with sessions of an account. `answered`: whether a
@@ -286,23 +296,16 @@ impl ClusteredNode<'_> {
             if resource.is_some_and(|resource| state.sessions.iter().any(|s| s.resource() == resource)) {
                 return Vec::new();
             }
-            let may_have = |name: &str| {
-                let peers = state.peers().iter();
-                let of = peers.filter(|peer| {
-                    !peer.reported || peer.sessions.iter().any(|session| *session.resource == *name)
-                });
-                of.map(|peer| peer.node).collect()
-            };
             match resource {
-                Some(resource) => may_have(resource),
+                Some(resource) => nodes_of_resource(state, resource),
                 None => state.peers().iter().map(|peer| peer.node).collect(),
             }
         });
         self.pass_probe_on(&account_recipient(account), stanza, answered, &nodes)
     }
 
-    /// Sends a probe to the first of these nodes that takes it; false if none does. Without it, one that was answered is not refused, so
-    /// such probes take no more room in the queue than presence.
+    /// Sends a probe to the first of these nodes that takes it, which passes it on to the others; false if none does. Without it, one that was
+    /// answered is not refused, so such probes take no more room in the queue than presence.
     fn pass_probe_on(
         &self,
         recipient: &Recipient,
@@ -311,21 +314,15 @@ impl ClusteredNode<'_> {
         nodes: &[NodeId],
     ) -> bool {
         let own = self.cluster.node();
-        let mut rest = nodes;
-        while let Some((node, further)) = rest.split_first() {
-            rest = further;
+        visit_first(nodes, |node, further| {
             let recipients = vec![recipient.clone()];
             let octets = encode(answered, further, stanza);
             let envelope = Envelope::new(DIRECTED_PROBE, EnvelopeClass::Control, own, recipients, octets);
-            let sent = match answered {
-                true => self.hand_over_presence(*node, envelope).is_ok(),
-                false => self.cluster.deliver(*node, envelope).is_ok(),
-            };
-            if sent {
-                return true;
+            match answered {
+                true => self.hand_over_presence(node, envelope),
+                false => self.cluster.deliver(node, envelope).map(drop).map_err(|refused| refused.reason),
             }
-        }
-        false
+        })
     }
 
     /// Another node asks whether sessions here have sent directed presence to an entity. False if the octets are no probe.
@@ -368,41 +365,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directed_presence_is_remembered_until_it_is_withdrawn_and_bounded() {
-        let noted = DirectedPresenceFromPeers::default();
-        let [a, b] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
-        let [romeo, juliet] = ["romeo@x/r", "juliet@x"].map(|text| Jid::parse(text).unwrap());
-        for node in [a, a, b] {
-            noted.note(node, romeo.as_ref(), &juliet, 9);
-        }
-        let take_of = |node| noted.take_of(Some(node), &HashSet::new());
-        assert!(take_of(a).is_empty(), "it has moved");
-        assert_eq!(take_of(b), [(romeo.clone(), juliet.clone())]);
-        assert_eq!(noted.0.lock().octets, 0);
-        noted.note(a, romeo.as_ref(), &juliet, 9);
-        for _ in 0..2 {
-            noted.forget(romeo.as_ref(), &juliet);
-        }
-        assert!(take_of(a).is_empty() && noted.0.lock().octets == 0);
-        noted.note(a, romeo.as_ref(), &juliet, 9);
-        assert!(noted.take_of(Some(b), &HashSet::from([juliet.clone()])).is_empty());
-        assert!(noted.take_of(None, &HashSet::new()).is_empty());
-        assert_eq!(noted.take_of(Some(b), &HashSet::from([romeo.clone()])).len(), 1, "it may have moved");
-        assert!(noted.0.lock().senders.is_empty() && noted.0.lock().octets == 0);
-        for number in 0..40_000 {
-            let from = Jid::parse(&format!("romeo@x/{number:0>1000}")).unwrap();
-            noted.note(a, from.as_ref(), &juliet, 9);
-        }
-        let octets = noted.0.lock().octets;
-        assert!(octets <= MAX_OCTETS && octets > MAX_OCTETS / 2);
-        for number in 0..20 {
-            noted.note(b, romeo.as_ref(), &Jid::parse(&format!("{number}@x")).unwrap(), 9);
-        }
-        take_of(a);
-        for number in 0..20 {
-            noted.note(b, romeo.as_ref(), &Jid::parse(&format!("{number}@x")).unwrap(), 9);
-        }
-        assert_eq!(take_of(b).len(), 9, "the recipients of one sender are bounded");
+    fn a_probe_visits_nodes_with_a_full_queue_after_the_others() {
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| NodeId::new(name).unwrap());
+        let visit = |full: &[NodeId], gone: &[NodeId]| {
+            let mut sent = None;
+            let found = visit_first(&[a, b, c, d], |node, further| {
+                if full.contains(&node) {
+                    return Err(RefusalReason::QueueFull);
+                }
+                if gone.contains(&node) {
+                    return Err(RefusalReason::UnknownNode);
+                }
+                sent = Some((node, further.to_vec()));
+                Ok(())
+            });
+            assert_eq!(found, sent.is_some());
+            sent
+        };
+        assert_eq!(visit(&[], &[]), Some((a, vec![b, c, d])));
+        assert_eq!(visit(&[a], &[b]), Some((c, vec![d, a])));
+        assert_eq!(visit(&[a, b, c], &[]), Some((d, vec![a, b, c])));
+        assert_eq!(visit(&[a, b, c], &[d]), None);
     }
 
     #[test]

@@ -81,6 +81,10 @@ impl DuePushes {
         }
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -39,13 +39,14 @@ use throng_core::shared_stanza::{QueueClass, SharedStanza};
 
 use super::blocklist_changes::PendingBlocklistChanges;
 use super::delivered_messages::DeliveredMessages;
-use super::directed_presence::DirectedPresenceFromPeers;
+use super::due_errors::DueErrors;
 use super::due_presence::DuePresence;
 use super::forwarded_requests::{ForwardedRequests, InboundRequests};
 use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::AccountReads;
 use super::lost_peers::{ContactsToWithdraw, EndedSubscriptions};
 use super::node_queries::{InboundQueries, NodeQueries};
+use super::noted_presence::DirectedPresenceFromPeers;
 use super::presence_resync::{AccountPass, Resync};
 use super::session_transfer::SessionTransfers;
 use super::slices::SliceTable;
@@ -85,6 +86,8 @@ pub(super) struct PeerState {
     pub(super) delivered: DeliveredMessages,
     /// What nodes must receive again.
     pub(super) due_presence: DuePresence,
+    /// Errors for senders on other nodes.
+    pub(super) due_errors: DueErrors,
     /// Reading of all accounts after the loss of a node.
     pub(super) account_reading: AccountPass,
     /// Exchange of all presence with other nodes.
@@ -126,6 +129,7 @@ impl PeerState {
     pub(super) fn forget_node(&self, node: NodeId) {
         self.logged.lock().retain(|(other, _)| *other != node);
         self.due_presence.forget_node(node);
+        self.due_errors.forget_node(node);
         self.handovers.forget_node(node);
         self.queries.forget_node(node);
         self.inbound_requests.forget_node(node);
@@ -226,10 +230,23 @@ impl ClusteredNode<'_> {
             };
             self.metrics.cluster_not_queued.inc([refused.reason.as_str()]);
             // An error has no answer: refused, it would be dropped, although the sender's stream has counted the stanza that
-            // it is for. It goes on as if the home had returned it; it needs no order.
+            // it is for. It goes on as if the home had returned it, or waits; it needs no order.
             if handed_over.is_none() && stanza.kind().is_error() {
                 let returned = HandedOver { stanza_id: id, hops: 0, returned_by: Some(home) };
-                return self.hand_to_home(stanza, to, account, Some(returned), work);
+                let decision = self.hand_to_home(stanza, to, account, Some(returned), work);
+                let receives = |account: &Arc<Account>| match to.resource() {
+                    Some(resource) => account.session(resource).is_some(),
+                    None => true,
+                };
+                // Nobody receives it here: it waits for room.
+                if matches!(decision, HomeDecision::Own)
+                    && !account.is_some_and(receives)
+                    && refused.reason == RefusalReason::QueueFull
+                    && self.error_is_due(home, refused.envelope)
+                {
+                    return HomeDecision::HandedOver(None);
+                }
+                return decision;
             }
             // One that has returned was accepted before.
             let answered = handed_over.is_none()

@@ -49,7 +49,7 @@ impl ClusteredNode<'_> {
         }
         let kind = envelope.header.kind;
         let names = stanza.recipient();
-        self.note_directed_presence(from, &stanza, sender.as_ref(), names.as_ref());
+        self.forget_withdrawn_presence(&stanza, sender.as_ref(), names.as_ref());
         let mut work = RoutingWork::of(StanzaOrigin::Peer);
         // The home answers for what is a copy.
         work.tracks_delivery = envelope.header.tracks_delivery && kind != COPY;
@@ -73,6 +73,7 @@ impl ClusteredNode<'_> {
                 refused.push(position);
                 continue;
             }
+            self.note_directed_presence(from, &stanza, sender.as_ref(), names.as_ref(), &account);
             if kind == EnvelopeKind::RunChain {
                 work.handed_over = Some(HandedOver::of(&envelope, None));
                 self.incoming(stanza.clone(), sender.as_ref(), to.as_ref(), 0, &mut work);
@@ -232,7 +233,7 @@ impl ClusteredNode<'_> {
                 true
             }
             NOTICES_MISSED => {
-                self.handle_missed_notices();
+                self.handle_missed_notices(from);
                 true
             }
             MESSAGE_STORED => envelope.recipients.iter().all(|recipient| match recipient {
@@ -342,6 +343,7 @@ impl Inbox for ClusterInbox {
     fn on_receipts(&self, from: NodeId, up_to: Ticket, later: &[Ticket]) {
         let Some(node) = ClusteredNode::of(&self.0) else { return };
         node.state.handovers.end(from, up_to, later);
+        node.send_due_errors(from);
         node.send_due_presence(from);
         node.state.inbound_requests.send_waiting(from);
     }

@@ -49,7 +49,8 @@ struct ChangesDuringRead {
 /// Settles a report.
 type SettleReport = Box<dyn Fn(NodeId, &Envelope) + Send>;
 
-/// The only read of an account for a subject; dropping it permits another one, and settles all reports.
+/// The only read of an account for a subject; dropping it permits another one, and settles all reports. If it has not ended, all
+/// accounts are read again soon.
 struct AccountRead {
     state: Arc<PeerState>,
     key: (Jid, InvalidationSubject),
@@ -104,6 +105,8 @@ impl AccountRead {
 impl Drop for AccountRead {
     fn drop(&mut self) {
         if !self.ended {
+            // What was reported during the read is not read by anybody else.
+            self.state.account_reading.require(0);
             let changes = self.state.reads.0.lock().remove(&self.key);
             self.reports.extend(changes.unwrap_or_default().reports);
         }
@@ -181,6 +184,7 @@ impl ClusteredNode<'_> {
             InvalidationSubject::Roster => {
                 self.advance_roster_epoch(jid);
                 if let Some(account) = self.routing_table.find(jid) {
+                    self.note_pushed_version(&account);
                     // The roster that a login has read would answer the first request of a client.
                     account.with(|state| drop(state.take_prefetched()));
                     self.account_views().reload_roster(self, account);
@@ -225,6 +229,7 @@ impl ClusteredNode<'_> {
             }
             return;
         };
+        self.note_pushed_version(&account);
         let node = self.owned();
         let settles: SettleReport =
             Box::new(move |from, report| settle(&node.view(), from, report, HandoverResult::Safe));
@@ -302,8 +307,10 @@ mod tests {
         // A read that fails is dropped.
         let read = begin(4).expect("the next");
         assert!(begin(5).is_none());
+        assert!(!state.account_reading.begin_retry(0));
         drop(read);
         assert_eq!(settled(), [4, 5]);
+        assert!(state.account_reading.begin_retry(0), "the next sweep reads what the failed read has not");
         assert!(state.reads.0.lock().is_empty());
     }
 }

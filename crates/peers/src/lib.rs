@@ -10,10 +10,11 @@
 //! * `peer_sessions`: reports of the sessions of an account that is connected to several nodes.
 //! * `peer_presence`, `presence_of_account`, `peer_push`, `peer_multicast`: what goes to several sessions.
 //! * `message_copies`: messages that sessions on several nodes have; `delivered_messages`: those that clients have taken.
-//! * `directed_presence`: directed presence of sessions on other nodes: probes from its recipients, and its end with a lost node.
+//! * `directed_presence`, `noted_presence`: directed presence of sessions on other nodes: probes from its recipients, and its end with a lost
+//!   node.
 //! * `presence_change`: the format of presence for contacts on other nodes.
-//! * `due_presence`, `due_pushes`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
-//!   that are gone.
+//! * `due_presence`, `due_pushes`, `due_errors`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
+//!   that are gone; `departure`: what this node sends before it leaves.
 //! * `session_transfer`: sessions that move to the node where their client resumes the stream.
 //! * `service_stanzas`: stanzas for an item of a service, such as a room, to the node that owns it; `slices`: which node that is.
 //! * `forwarded_requests`: requests of clients (BOSH) that the node of their session answers.
@@ -27,7 +28,9 @@
 
 mod blocklist_changes;
 mod delivered_messages;
+mod departure;
 mod directed_presence;
+mod due_errors;
 mod due_presence;
 mod due_pushes;
 mod envelope_kinds;
@@ -39,6 +42,7 @@ mod invalidation;
 mod lost_peers;
 mod message_copies;
 pub mod node_queries;
+mod noted_presence;
 pub mod notices;
 mod peer_multicast;
 mod peer_presence;
@@ -56,6 +60,7 @@ mod usage_reports;
 
 use routing::{ClusteredNode, OwnedClusteredNode};
 
+pub use departure::{discard_due_items, send_due_items};
 pub use inbox::ClusterInbox;
 pub use routing::PeerRouter;
 pub use usage_reports::{send_last_usage_reports, send_usage_reports, share_spent_rates};

@@ -143,7 +143,7 @@ type SharedAccounts = Vec<(Arc<Account>, Option<Vec<Box<str>>>)>;
 type Subscribers = BTreeMap<AddressId, (Contact, Vec<Arc<Account>>)>;
 
 impl ClusteredNode<'_> {
-    /// A node with these claims has left.
+    /// A node with these claims has left. One that has shut down (`is_orderly`) has sent what was due before (`departure`).
     pub(super) fn on_peer_left(&self, node: NodeId, is_orderly: bool, claims: &[Claim]) {
         self.state.forget_node(node);
         if is_orderly {
@@ -154,7 +154,7 @@ impl ClusteredNode<'_> {
         self.state.forwarded.forget_node(node, is_orderly, self.seconds());
         let shared = self.forget_sessions_of(node, claims);
         if !is_orderly {
-            // What it had pushed or would have, had it not been lost.
+            // Its last roster pushes may not have arrived.
             shared.iter().for_each(|(account, _)| self.mark_roster_outdated(account));
         }
         let mut lost: Vec<(u64, AddressId)> = claims

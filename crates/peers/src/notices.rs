@@ -21,6 +21,22 @@ use crate::envelope_kinds::NOTICE;
 /// Maximum length of the content in bytes: text of 32 KiB, each byte of which is escaped.
 pub const MAX_CONTENT_BYTES: usize = 256 << 10;
 
+/// Writes a text for another node: 2 octets with its length, and the text. One of 64 KiB or more is written as an empty text; addresses and
+/// their parts are shorter.
+pub fn write_text(out: &mut Vec<u8>, text: &str) {
+    let length = u16::try_from(text.len()).unwrap_or_default();
+    out.extend(length.to_be_bytes());
+    out.extend(&text.as_bytes()[..length.into()]);
+}
+
+/// Reads what [`write_text`] has written, and removes it from `rest`. None if it is too short or no UTF-8.
+pub fn read_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let (length, after) = rest.split_first_chunk()?;
+    let (text, after) = after.split_at_checked(u16::from_be_bytes(*length).into())?;
+    *rest = after;
+    std::str::from_utf8(text).ok()
+}
+
 /// Sends a notice to one node. False if it is not a member, or its queue is full; that node is not notified then.
 pub fn send_notice_to(node: &Arc<Node>, to: NodeId, host: &Host, name: &'static str, content: &[u8]) -> bool {
     let envelope = notice_envelope(node, host, name, content);
@@ -72,12 +88,12 @@ impl ClusteredNode<'_> {
         true
     }
 
-    /// Notices may have been missed.
-    pub(super) fn handle_missed_notices(&self) {
+    /// Notices of a node may have been missed.
+    pub(super) fn handle_missed_notices(&self, from: NodeId) {
         for host in &self.hosts() {
             let handlers = host.extensions.get::<NoticeHandlers>();
             for handler in handlers.iter().flat_map(|handlers| handlers.iter()) {
-                handler.handle(&NoticeCtx { node: self, host, from: None, content: None });
+                handler.handle(&NoticeCtx { node: self, host, from: Some(from), content: None });
             }
         }
     }

@@ -29,9 +29,9 @@ use throng_core::shared_stanza::SharedStanza;
 
 use crate::ClusteredNode;
 use crate::envelope_kinds::{PRESENCE, PROBE, PROBE_ANSWER};
+use crate::notices::{read_text, write_text};
 use crate::presence_change::{
-    OutgoingPresenceChange, PresenceChange, decode_change, is_presence_of_session, read_id, read_text,
-    write_text,
+    OutgoingPresenceChange, PresenceChange, decode_change, is_presence_of_session, read_id,
 };
 
 /// Octets after which an answer continues in a further envelope.
@@ -62,6 +62,11 @@ pub(super) fn own_contact(account: &Account) -> Contact {
 /// Whether a node of this deployment can have sessions of a contact. The number of a guest is unknown.
 fn may_be_here(contact: &Contact) -> bool {
     contact.id != AddressId::UNASSIGNED && !contact.is_foreign
+}
+
+fn recipients_of(contacts: &[Contact]) -> Vec<Recipient> {
+    let known = contacts.iter().filter(|contact| may_be_here(contact));
+    known.map(|one| Recipient::Account(AddressReference { hash: one.hash, number: one.id.0 })).collect()
 }
 
 fn encode_probe(session: &Session) -> Option<Vec<u8>> {
@@ -101,11 +106,7 @@ impl ClusteredNode<'_> {
     /// know to be for one of its accounts sends a probe, so what the session sends in between finds them in the
     /// directory.
     fn on_all_nodes(&self, contacts: &[Contact]) -> Grouped {
-        let known = contacts.iter().filter(|contact| may_be_here(contact));
-        let reference = |contact: &Contact| {
-            Recipient::Account(AddressReference { hash: contact.hash, number: contact.id.0 })
-        };
-        let recipients: Vec<Recipient> = known.map(reference).collect();
+        let recipients = recipients_of(contacts);
         if recipients.is_empty() {
             return Grouped::new();
         }
@@ -279,6 +280,7 @@ impl ClusteredNode<'_> {
     /// Presence from another node for contacts here. False if the octets are none.
     pub(super) fn on_presence(&self, envelope: &Envelope) -> bool {
         let Some(change) = decode_change(&envelope.bytes) else { return false };
+        self.forget_broadcast_presence(envelope, &change);
         let hash = self.routing_table.hash(change.from.as_ref());
         if self.is_broadcasting(hash) {
             // The session of an address may have moved: its `unavailable` from here must not follow what it sent there.
@@ -458,22 +460,37 @@ impl ClusteredNode<'_> {
         }
     }
 
-    /// As [`ClusteredNode::probe_peers`], on one node.
+    /// As [`ClusteredNode::probe_peers`], on one node: also for contacts that have no session there, because one may have moved from there. Then
+    /// that node passes the probe on.
     pub(super) fn probe_on(&self, session: &Session, node: NodeId) -> Result<(), RefusalReason> {
         let Some(octets) = encode_probe(session) else { return Ok(()) };
-        match self.group_by_node(contacts_to_probe(session).iter()).remove(&node) {
-            Some(recipients) => self.send_presence(PROBE, node, &recipients, &octets),
-            None => Ok(()),
-        }
+        self.send_presence(PROBE, node, &recipients_of(&contacts_to_probe(session)), &octets)
     }
 
     /// A probe for accounts of which sessions had moved here a moment ago, from the node where they were. False if the octets are none.
     pub(super) fn on_forwarded_probe(&self, envelope: &Envelope) -> bool {
         let mut rest = &envelope.bytes[..];
         let Some(node) = read_text(&mut rest).and_then(NodeId::new) else { return false };
-        // Sessions of this node have local presence already; a node that has left needs no answer.
-        let is_other = node != self.cluster.node() && self.cluster.members().iter().any(|m| m.node == node);
-        !is_other || self.answer_probe(node, rest, envelope)
+        if node == self.cluster.node() {
+            return self.answer_probe_here(rest, envelope);
+        }
+        // A node that has left needs no answer.
+        let is_member = self.cluster.members().iter().any(|member| member.node == node);
+        !is_member || self.answer_probe(node, rest, envelope)
+    }
+
+    /// As [`ClusteredNode::answer_probe`], for a session here, to whose node the contacts have moved since it became available.
+    fn answer_probe_here(&self, mut rest: &[u8], envelope: &Envelope) -> bool {
+        let Some(prober) = read_text(&mut rest).and_then(JidRef::from_normalised) else { return false };
+        if read_id(&mut rest).filter(|_| rest.is_empty()).is_none() {
+            return false;
+        }
+        if let Some(prober) = self.routing_table.find(prober.bare()) {
+            for contact in self.accounts_of(envelope) {
+                self.send_presence_of_contact_here(&prober, contact.jid.as_ref());
+            }
+        }
+        true
     }
 
     /// Another node requests presence for a session there. False if the octets are no probe.

@@ -19,7 +19,9 @@
 //! 6121, section 2.6.3), so the other push is dropped where it comes second.
 //!
 //! The version of a push says that the client has all earlier changes. The store counts changes that are shown, so a push with a version that
-//! skips a number may follow one that was lost: then it gets a version that no roster has (see [`flags::MAY_LACK_ROSTER_PUSH`]).
+//! skips a number may follow one that was lost: then it gets a version that no roster has (see [`flags::MAY_LACK_ROSTER_PUSH`]). It is
+//! compared with the push before it, not with the account's view of its roster: an invalidation does not wait for room as a push does, so the
+//! view may be newer than what clients have received.
 
 use std::sync::Arc;
 
@@ -41,18 +43,27 @@ use crate::envelope_kinds::PUSH;
 /// Roster entries of an account whose last version is remembered.
 const MAX_PUSHED: usize = 64;
 
-/// The last pushes of an account's roster entries.
-#[derive(Default)]
+/// The last pushes of an account's roster entries. An account has it once another node has changed its roster.
 struct PushedEntries {
     /// Hash of the contact and version, in the order of the pushes.
     entries: Vec<(u64, u64)>,
-    /// The highest version of a push.
+    /// The highest version of a push, or of the view before another node's first change.
     latest: u64,
 }
 
 impl Extension for PushedEntries {}
 
 impl PushedEntries {
+    /// Before any push.
+    fn after(viewed: u64) -> PushedEntries {
+        PushedEntries { entries: Vec::new(), latest: viewed }
+    }
+
+    /// Whether a push with this version may follow one that was lost.
+    fn skips(&self, version: u64) -> bool {
+        version > self.latest.saturating_add(1)
+    }
+
     /// Records a push. False if a later state of the entry was pushed before.
     fn note(&mut self, contact: u64, version: u64) -> bool {
         self.latest = self.latest.max(version);
@@ -189,24 +200,47 @@ impl ClusteredNode<'_> {
             return true;
         };
         let (is_latest, skips) = account.with(|state| {
-            let viewed = state.roster_version;
-            // The view is read later, so of two pushes from another node the first counts.
-            let skips = |pushed: u64| version > viewed.max(pushed).saturating_add(1);
             if let Some(pushed) = state.extension::<PushedEntries>() {
-                let skips = skips(pushed.latest);
+                let skips = pushed.skips(version);
                 return (pushed.note(contact, version), skips);
             }
+            let mut pushed = PushedEntries::after(state.roster_version);
+            let skips = pushed.skips(version);
+            pushed.note(contact, version);
             if from_peer || !state.peers().is_empty() {
-                let mut pushed = PushedEntries::default();
-                pushed.note(contact, version);
                 state.insert_extension(pushed);
             }
-            (true, skips(0))
+            (true, skips)
         });
         if skips {
             self.mark_roster_outdated(account);
         }
         is_latest
+    }
+
+    /// The roster of an account is about to be read again because of another node. Clients have the changes up to now; its pushes tell which
+    /// of the later ones they have.
+    pub(super) fn note_pushed_version(&self, account: &Account) {
+        account.with(|state| {
+            let is_interested = state.sessions.iter().any(|session| session.flags.has(flags::INTERESTED));
+            if is_interested && state.extension::<PushedEntries>().is_none() {
+                let pushed = PushedEntries::after(state.roster_version);
+                state.insert_extension(pushed);
+            }
+        });
+    }
+
+    /// The roster of an account was read again because pushes of another node may be lost. If it has changes that were not pushed here, its
+    /// clients may lack them.
+    pub(super) fn mark_missed_pushes(&self, account: &Account) {
+        let misses = account.with(|state| {
+            let viewed = state.roster_version;
+            let pushed = state.extension::<PushedEntries>().filter(|pushed| pushed.latest < viewed);
+            pushed.map(|pushed| pushed.latest = viewed).is_some()
+        });
+        if misses {
+            self.mark_roster_outdated(account);
+        }
     }
 
     /// Roster pushes of another node to the sessions of an account here may be lost (see [`flags::MAY_LACK_ROSTER_PUSH`]).
@@ -246,7 +280,8 @@ mod tests {
 
     #[test]
     fn a_push_of_an_entry_is_dropped_if_a_later_one_was_before_it() {
-        let mut pushed = PushedEntries::default();
+        let mut pushed = PushedEntries::after(3);
+        assert!(pushed.skips(5) && !pushed.skips(4));
         assert!(pushed.note(1, 5) && pushed.note(2, 4), "another entry");
         assert!(!pushed.note(1, 4) && pushed.note(1, 5) && pushed.note(1, 6) && !pushed.note(1, 5));
         assert!((0..1000).all(|contact| pushed.note(10 + contact, 7)));

@@ -25,6 +25,7 @@ use throng_core::shared_stanza::SharedStanza;
 
 use super::inbox::recipient_hash;
 use crate::ClusteredNode;
+use crate::notices::{read_text, write_text};
 
 /// Bit of the first octet of a change.
 const UNLOCATED: u8 = 0x80;
@@ -32,20 +33,6 @@ const UNLOCATED: u8 = 0x80;
 const MAX_ENTRIES: u16 = 0x7fff;
 /// Maximum octets of these entries: half of an envelope.
 const MAX_ENTRY_OCTETS: usize = 256 << 10;
-
-pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
-    // Addresses and their parts are shorter than 64 kB.
-    let length = u16::try_from(text.len()).unwrap_or_default();
-    out.extend(length.to_be_bytes());
-    out.extend(&text.as_bytes()[..length.into()]);
-}
-
-pub(super) fn read_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
-    let (length, after) = rest.split_first_chunk()?;
-    let (text, after) = after.split_at_checked(u16::from_be_bytes(*length).into())?;
-    *rest = after;
-    std::str::from_utf8(text).ok()
-}
 
 pub(super) fn read_id(rest: &mut &[u8]) -> Option<AddressId> {
     let (octets, after) = rest.split_first_chunk()?;

@@ -76,7 +76,7 @@ impl AccountPass {
     }
 
     /// Whether a pass has failed and the caller must begin another one.
-    fn begin_retry(&self, now: u32) -> bool {
+    pub(super) fn begin_retry(&self, now: u32) -> bool {
         let mut state = self.0.lock();
         let due = matches!(*state, PassState::Failed { retry_at } if retry_at <= now);
         if due {
@@ -91,7 +91,7 @@ impl AccountPass {
     }
 
     /// An account could not be read outside a pass: there will be one.
-    fn require(&self, retry_at: u32) {
+    pub(super) fn require(&self, retry_at: u32) {
         let mut state = self.0.lock();
         *state = match *state {
             PassState::Idle => PassState::Failed { retry_at },
@@ -107,6 +107,15 @@ impl AccountPass {
         *state = if repeats { PassState::Running } else { PassState::Idle };
         repeats
     }
+}
+
+/// Result of sending the first push that waits for a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PushOutcome {
+    Sent,
+    /// There is none, or another thread is sending, which sends this one, too, or the node must be notified of lost ones before: then the
+    /// task that does that sends it.
+    NotNow,
 }
 
 /// Nodes with which everything must be exchanged again.
@@ -167,17 +176,19 @@ impl ClusteredNode<'_> {
         }
         loop {
             match self.send_push(node) {
-                Ok(true) | Err(RefusalReason::TooLarge | RefusalReason::Undefined) => {}
-                Ok(false) | Err(_) => return,
+                Ok(PushOutcome::Sent) | Err(RefusalReason::TooLarge | RefusalReason::Undefined) => {}
+                Ok(PushOutcome::NotNow) | Err(_) => return,
             }
         }
     }
 
-    /// Sends the first push that waits. False if there is none, if another thread is sending, which sends this one, too, or if the node must
-    /// be notified of lost ones before: then the task that does that sends it.
-    fn send_push(&self, to: NodeId) -> Result<bool, RefusalReason> {
-        let Some((number, push)) = self.state.due_presence.begin_push(to) else { return Ok(false) };
-        let sent = self.cluster.deliver(to, push).map(|_| true).map_err(|refused| refused.reason);
+    /// Sends the first push that waits.
+    fn send_push(&self, to: NodeId) -> Result<PushOutcome, RefusalReason> {
+        let Some((number, push)) = self.state.due_presence.begin_push(to) else {
+            return Ok(PushOutcome::NotNow);
+        };
+        let sent =
+            self.cluster.deliver(to, push).map(|_| PushOutcome::Sent).map_err(|refused| refused.reason);
         self.state.due_presence.end_push(to, number, sent == Err(RefusalReason::QueueFull));
         if let Err(reason) = sent {
             tracing::debug!(node = %to, %reason, "a push waits for room, or was discarded");
@@ -201,6 +212,7 @@ impl ClusteredNode<'_> {
 
     /// Sends what is due for all nodes. Called by the sweep.
     pub(super) fn send_all_due(&self) {
+        self.state.due_errors.nodes().into_iter().for_each(|node| self.send_due_errors(node));
         self.state.due_presence.nodes().into_iter().for_each(|node| self.send_due_presence(node));
     }
 
@@ -317,14 +329,11 @@ impl ClusteredNode<'_> {
         true
     }
 
-    /// Reads an account again. If its roster has changed, its clients have missed the pushes.
+    /// Reads an account again. If its roster has changes that were not pushed, its clients have missed them.
     async fn read_account_again(&self, account: &Arc<Account>) -> Result<(), StoreError> {
-        let version = || account.with(|state| state.roster_version);
-        let before = version();
+        self.note_pushed_version(account);
         self.account_views().refresh_account(self, account).await?;
-        if version() > before {
-            self.mark_roster_outdated(account);
-        }
+        self.mark_missed_pushes(account);
         Ok(())
     }
 
@@ -346,7 +355,7 @@ impl ClusteredNode<'_> {
         for claim in &claims {
             self.report_recently_stored(from, claim.address);
         }
-        self.handle_missed_notices();
+        self.handle_missed_notices(from);
         self.show_interrupted_sessions(from);
         // Each start of a node would otherwise have the others read all their accounts.
         if !was_lost && claims.is_empty() && !self.is_older(from) {
@@ -408,7 +417,7 @@ impl ClusteredNode<'_> {
     }
 
     /// Sends an envelope that says everything by its kind.
-    fn send_empty(&self, to: NodeId, kind: EnvelopeKind) -> Result<(), RefusalReason> {
+    pub(super) fn send_empty(&self, to: NodeId, kind: EnvelopeKind) -> Result<(), RefusalReason> {
         let own = self.cluster.node();
         let envelope = Envelope::new(kind, EnvelopeClass::Control, own, Vec::new(), Vec::new());
         self.cluster.deliver(to, envelope).map_err(|refused| refused.reason)?;
@@ -417,7 +426,7 @@ impl ClusteredNode<'_> {
 
     /// Another node has discarded what was due for this one.
     pub(super) fn on_resync(&self, from: NodeId) {
-        self.handle_missed_notices();
+        self.handle_missed_notices(from);
         self.read_accounts_again();
         self.resynchronise(|nodes| nodes.missed_from.insert(from));
     }

@@ -352,6 +352,7 @@ impl PeerRouting for PeerRouter {
         let node = self.on(node);
         node.send_all_due();
         node.withdraw_remaining_contacts();
+        node.sweep_directed_presence(now);
         node.retry_account_pass();
         node.expire_node_queries(now);
         node.sweep_forwarded_requests(now);

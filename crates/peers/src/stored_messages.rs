@@ -163,10 +163,21 @@ impl ClusteredNode<'_> {
     /// A session has a connection again. If the store may have messages, they are delivered as if it had become available.
     pub(super) fn session_resumed(&self, session: &Arc<Session>) {
         self.report_sessions(&session.account);
-        if takes_messages(session) && session.account.with(|state| state.may_have_offline_messages) {
+        if takes_messages(session) && self.begin_flushing(&session.account) {
             let host = Guard::into_inner(session.account.host());
             self.run_event_spawned(LifecycleEvent::Available(session.clone()), host);
         }
+    }
+
+    /// Whether the store may have messages for an account. Then later ones follow them from now on, if a session takes messages. The
+    /// handlers of [`LifecycleEvent::Available`], which must run next, clear that.
+    pub(super) fn begin_flushing(&self, account: &Account) -> bool {
+        let keeps = account.host().stores_offline_messages;
+        account.with(|state| {
+            let waits = state.may_have_offline_messages;
+            state.flushing |= keeps && waits && state.sessions.iter().any(|session| takes_messages(session));
+            waits
+        })
     }
 
     /// False if no session here takes messages.

@@ -1,7 +1,7 @@
 //! `throng serve`: the life of a node from startup to exit.
 //!
-//! SIGHUP reloads (see `reload`). SIGTERM and SIGINT stop: listeners close, streams end with `system-shutdown`,
-//! pending writes are flushed to the disk, and the process exits with 0 within [`STOP_TIMEOUT`]. The command `drain` ends the
+//! SIGHUP reloads (see `reload`). SIGTERM and SIGINT stop: listeners close, streams end with `system-shutdown`, other nodes are sent what
+//! is due, pending writes are flushed to the disk, and the process exits with 0 within ten seconds. The command `drain` ends the
 //! streams at a rate before that. The service manager is notified when the node is ready and when it stops.
 
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use throng_core::Node;
 use throng_core::public_url::SharedPublicUrl;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
+use tokio::time::Sleep;
 
 use crate::admin::{self, AdminHandler};
 use crate::api_process::ApiProcess;
@@ -32,11 +33,24 @@ use crate::service_manager::ServiceManager;
 use crate::web::{self, HttpFrontend, HttpListenerHandler};
 use crate::{config_warnings, logs, output, overview_history, status};
 
-/// Maximum time for streams to end; the whole exit takes less than 10 s.
-const STOP_TIMEOUT: Duration = Duration::from_secs(7);
+/// Maximum time to hand rooms over to other nodes.
+const ROOMS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Maximum time to hand over what is for other nodes.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time after the beginning of a stop at which streams must have ended. The whole stop takes less than 10 s.
+const STREAMS_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Time after the beginning of a stop at which what is due for other nodes must have been sent.
+const DUE_ITEMS_TIMEOUT: Duration = Duration::from_millis(6_500);
+
+/// Time between two attempts to send what is due for other nodes.
+const DUE_ITEMS_TICK: Duration = Duration::from_millis(20);
+
+/// Attempts without progress, one second, after which other nodes are not waited for: one of them may be gone.
+const STALLED_ATTEMPTS: u32 = 50;
+
+/// Maximum time for leaving the cluster and removing this node's record: more than the leave takes if a node does not answer, because the
+/// others would take this one for killed.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(cluster_nats::LEAVE_MILLIS + 800);
 
 /// Runs a node until it is stopped.
 pub(crate) fn serve(path: Option<&Path>) -> Result<()> {
@@ -213,13 +227,17 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     if !matches!(end, ShutdownKind::Restart) {
         manager.stopping();
     }
+    // They begin here: what takes long leaves less time to what follows.
+    let (streams_end, due_items_end) =
+        (tokio::time::sleep(STREAMS_TIMEOUT), tokio::time::sleep(DUE_ITEMS_TIMEOUT));
     // Before the sessions end: their clients learn that the rooms of this node are gone, unless other nodes have them.
-    if tokio::time::timeout(LEAVE_TIMEOUT, peers::slices::shut_down(&node)).await.is_err() {
+    if tokio::time::timeout(ROOMS_TIMEOUT, peers::slices::shut_down(&node)).await.is_err() {
         tracing::warn!("rooms were not handed over or ended in time");
     }
-    end_streams(&running.assembled, &web).await;
-    // After the sessions have ended, so that the others have learned of it.
+    end_streams(&running.assembled, &web, streams_end).await;
+    // After the sessions have ended, so that the others learn of it.
     peers::send_last_usage_reports(&node);
+    send_due_items(&node, due_items_end).await;
     if tokio::time::timeout(LEAVE_TIMEOUT, node.cluster.leave()).await.is_err() {
         tracing::warn!("the cluster was not left in time; the other nodes notice it after ten seconds");
     }
@@ -404,9 +422,8 @@ async fn reload_changed_certificates(running: &Arc<RunningNode>) {
 
 /// Ends all streams, and waits until they are closed and what they caused is complete, or the time is up. A session that
 /// ends leaves tasks that store its undelivered messages.
-async fn end_streams(assembled: &AssembledNode, web: &HttpFrontend) {
+async fn end_streams(assembled: &AssembledNode, web: &HttpFrontend, end: Sleep) {
     let bye = StreamError::new(StreamCondition::SystemShutdown).text("shutting down");
-    let end = tokio::time::sleep(STOP_TIMEOUT);
     tokio::pin!(end);
     let mut tick = tokio::time::interval(Duration::from_millis(20));
     let mut passed = 0_u32;
@@ -440,6 +457,34 @@ async fn end_streams(assembled: &AssembledNode, web: &HttpFrontend) {
             }
         }
     }
+}
+
+/// Sends what is due for other nodes: it would be lost with this one. Ends if nothing is left, if they take nothing for a while, or at
+/// `end`.
+async fn send_due_items(node: &Arc<Node>, end: Sleep) {
+    tokio::pin!(end);
+    let mut tick = tokio::time::interval(DUE_ITEMS_TICK);
+    let (mut least, mut stalled) = (usize::MAX, 0);
+    loop {
+        let left = peers::send_due_items(node);
+        if left == 0 {
+            return;
+        }
+        stalled = if left < least { 0 } else { stalled + 1 };
+        least = least.min(left);
+        if stalled == STALLED_ATTEMPTS {
+            break;
+        }
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = &mut end => break,
+        }
+    }
+    let nodes: Vec<String> = peers::discard_due_items(node).iter().map(ToString::to_string).collect();
+    tracing::warn!(
+        nodes = nodes.join(", "),
+        "other nodes did not take what was due in time; they repeat the exchange of presence"
+    );
 }
 
 /// Without a configuration file and without accounts: creates the administrator and returns the password.

@@ -2,6 +2,8 @@ CREATE INDEX account_disabled ON account (domain, id) WHERE disabled <> 0;
 
 CREATE INDEX account_domain ON account (domain, id);
 
+CREATE INDEX account_removal_number ON account_removal (number);
+
 CREATE INDEX offline_expires ON offline (expires) WHERE expires IS NOT NULL;
 
 CREATE INDEX profile_email ON profile (domain, email_key, owner);
@@ -44,6 +46,11 @@ CREATE TABLE account (
     roster_version INTEGER NOT NULL,
     credentials    BLOB NOT NULL
 , blocklist BLOB, tokens BLOB, photo BLOB, revision INTEGER NOT NULL DEFAULT 2305843009213693952) STRICT;
+
+CREATE TABLE account_removal (
+    entity INTEGER PRIMARY KEY,
+    number INTEGER NOT NULL
+) STRICT;
 
 CREATE TABLE address (
     id  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -147,6 +154,11 @@ CREATE TABLE pubsub_special (
     state  BLOB NOT NULL,
     PRIMARY KEY (node, subid)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE removal_counter (
+    id     INTEGER PRIMARY KEY,
+    number INTEGER NOT NULL
+) STRICT;
 
 CREATE TABLE room (
     room    INTEGER PRIMARY KEY,

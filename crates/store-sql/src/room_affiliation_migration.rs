@@ -6,6 +6,8 @@
 //! field      4 octets of length, and the octets
 //! ```
 //!
+//! Nicknames and reasons that are longer than the columns of MySQL are cut: an import took reasons of any length.
+//!
 //! # Pitfalls
 //!
 //! On MySQL it may be interrupted between two statements, and runs again from the beginning.
@@ -19,6 +21,11 @@ use crate::tables::rooms::{AffiliationRow, put_affiliations};
 pub(crate) const STEP: &str = "0010_room_affiliations";
 /// Rooms that are in memory at a time.
 const PAGE: u64 = 200;
+/// Affiliations that are written at a time.
+const MAX_ROWS: usize = 5_000;
+/// Longest nickname and reason, in bytes.
+const MAX_NICK_BYTES: usize = 1_023;
+const MAX_REASON_BYTES: usize = 1_024;
 const VERSION: u8 = 1;
 const FIELDS: usize = 5;
 /// The lowest kind of entries that stay.
@@ -29,8 +36,13 @@ const FIRST_OTHER: u8 = 16;
 struct Entry<'a> {
     affiliation: u8,
     user: &'a str,
-    nick: &'a [u8],
-    reason: &'a [u8],
+    nick: &'a str,
+    reason: &'a str,
+}
+
+/// The text without what is longer.
+fn cut(text: &str, bytes: usize) -> &str {
+    text.get(..text.floor_char_boundary(bytes)).unwrap_or_default()
 }
 
 fn octet(from: &mut &[u8]) -> Option<u8> {
@@ -64,7 +76,12 @@ fn split(state: &[u8]) -> Option<(Vec<Entry<'_>>, Vec<u8>)> {
         if kind >= FIRST_OTHER {
             kept.extend_from_slice(entry.get(..entry.len() - rest.len())?);
         } else {
-            entries.push(Entry { affiliation: kind, user: std::str::from_utf8(user).ok()?, nick, reason });
+            let text = |octets| std::str::from_utf8(octets).ok();
+            // A reservation of a part of a nickname would be another one.
+            let nick = text(nick)?;
+            let nick = if nick.len() <= MAX_NICK_BYTES { nick } else { "" };
+            let reason = cut(text(reason)?, MAX_REASON_BYTES);
+            entries.push(Entry { affiliation: kind, user: text(user)?, nick, reason });
         }
     }
     Some((entries, kept))
@@ -93,9 +110,12 @@ pub(crate) async fn run(conn: &mut DbConnection) -> Result<(), StoreError> {
                 room,
                 user: one.user,
                 affiliation: one.affiliation,
-                nick: one.nick,
-                reason: one.reason,
+                nick: one.nick.as_bytes(),
+                reason: one.reason.as_bytes(),
             }));
+            if rows.len() >= MAX_ROWS {
+                put_affiliations(conn, &std::mem::take(&mut rows)).await?;
+            }
         }
         // The rows first: see the pitfall.
         put_affiliations(conn, &rows).await?;
@@ -124,7 +144,7 @@ mod tests {
         put(&mut hat, &[b"urn:host", b"Host", b""]);
         put(&mut owner, &[b"ann@example.org", b"Ann", b""]);
         let state = [&base[..], &owner, &hat].concat();
-        let entry = Entry { affiliation: 4, user: "ann@example.org", nick: b"Ann", reason: b"" };
+        let entry = Entry { affiliation: 4, user: "ann@example.org", nick: "Ann", reason: "" };
         assert_eq!(split(&state), Some((vec![entry], [&base[..], &hat].concat())));
         assert_eq!(split(&[&base[..], &hat].concat()), Some((Vec::new(), [&base[..], &hat].concat())));
         for end in 0..state.len() {
@@ -133,5 +153,16 @@ mod tests {
         }
         assert_eq!(split(&state[..state.len() - 1]), None);
         assert_eq!(split(&[2]), None);
+    }
+
+    #[test]
+    fn long_reasons_are_cut_between_characters_and_long_nicknames_are_dropped() {
+        let mut state = vec![VERSION];
+        put(&mut state, &[b"<x/>", b"", b"", b"", b""]);
+        state.push(0);
+        let long = "a".to_owned() + &"\u{f6}".repeat(2_500);
+        put(&mut state, &[b"eve@example.org", long.as_bytes(), long.as_bytes()]);
+        let (entries, _) = split(&state).unwrap();
+        assert_eq!((entries[0].nick, entries[0].reason), ("", &long[..1_023]));
     }
 }

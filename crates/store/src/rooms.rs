@@ -66,6 +66,8 @@ pub struct RoomAffiliation {
 /// Changes of a room.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoomUpdate {
+    /// Removes what is stored of the room before, with its history and affiliations.
+    pub replaces: bool,
     /// Inserts or replaces the room.
     pub record: Option<RoomRecord>,
     /// Affiliations that are put or, with [`NO_AFFILIATION`], removed. Others stay. Each user occurs once.
@@ -87,14 +89,14 @@ pub enum AffiliationPosition {
     Index(u32),
 }
 
-/// A page of affiliations.
+/// The affiliations of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AffiliationPage {
+pub struct AffiliationQuery {
     /// Only those with this number.
     pub affiliation: Option<u8>,
-    /// Where it is.
+    /// Where the page begins or ends.
     pub position: AffiliationPosition,
-    /// Most of them.
+    /// Maximum number of affiliations.
     pub limit: u32,
 }
 
@@ -116,6 +118,8 @@ pub struct StoredRoom {
     pub affiliations: Vec<RoomAffiliation>,
     /// Its history.
     pub history: Vec<RoomHistoryEntry>,
+    /// Number of the latest removal of an account that the room is known to contain; see [`FormerAccount::number`].
+    pub removals: u64,
 }
 
 /// An address whose account was removed; another account may have it.
@@ -125,6 +129,8 @@ pub struct FormerAccount {
     pub user: Jid,
     /// How many accounts were removed.
     pub times: u32,
+    /// Number of the latest removal. Each removal of any account has a higher one than all that were committed before.
+    pub number: u64,
 }
 
 /// A room of a list.
@@ -145,8 +151,10 @@ storage_need! {
         /// Applies all changes or none. The history stays. Without effect if there is no such room and no record.
         fn update(&self, room: JidRef<'_>, update: RoomUpdate, fence: Option<WriteFence>) -> StoreFuture<'_, ()>;
 
-        /// A page of affiliations, in ascending order. Empty if there is no such room or position.
-        fn affiliations(&self, room: JidRef<'_>, page: AffiliationPage) -> StoreFuture<'_, Vec<RoomAffiliation>>;
+        /// A page of affiliations, in ascending order. Empty if there is no such room or position. The user of a position need
+        /// not be in the list: a caller that asks for a client must check that, because the answer depends on when the address was
+        /// stored first.
+        fn affiliations(&self, room: JidRef<'_>, query: AffiliationQuery) -> StoreFuture<'_, Vec<RoomAffiliation>>;
 
         /// Adds messages, or replaces those with the same ids, then removes the oldest ones beyond the newest `keep`, which takes a
         /// time that grows with `keep`; with [`KEEP_ALL`] none. Without effect if there is no such room.
@@ -164,11 +172,9 @@ storage_need! {
         /// Number of public rooms of a service, at most [`MAX_COUNT`].
         fn count(&self, service: &str) -> StoreFuture<'_, u64>;
 
-        /// Addresses of removed accounts in an order that does not change, after one of them.
-        fn former_accounts(&self, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<FormerAccount>>;
-
-        /// How many accounts with this address were removed.
-        fn removals(&self, user: JidRef<'_>) -> StoreFuture<'_, u32>;
+        /// Addresses of removed accounts with numbers above `after`, in the order of their numbers. None is missed by who asks again
+        /// with the last number.
+        fn former_accounts(&self, after: u64, limit: u32) -> StoreFuture<'_, Vec<FormerAccount>>;
 
         /// Number of rooms that a user has created, at most `most`.
         fn count_created(&self, creator: JidRef<'_>, most: u32) -> StoreFuture<'_, u64>;

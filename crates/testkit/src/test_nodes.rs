@@ -30,6 +30,8 @@ const DOMAIN: [&str; 1] = ["example.com"];
 /// Steps after which traffic between nodes counts as endless.
 const STEPS: usize = 100_000;
 
+/// Steps in which a node that leaves sends what is due.
+const LAST_STEPS: usize = 1_000;
 /// Steps without anything in transit, after which tasks wait for clients.
 const IDLE_STEPS: usize = 16;
 
@@ -123,8 +125,18 @@ impl TestNodes {
         self.nodes[index] = None;
     }
 
-    /// A node leaves in order, with its sessions and its tasks.
+    /// A node leaves in order, with its sessions and its tasks, after it has sent what is due for others, as `throng serve` does.
     pub fn leave(&mut self, index: usize) {
+        let node = &self.node(index).node;
+        let mut steps = 0;
+        while peers::send_due_items(node) > 0 && steps < LAST_STEPS {
+            self.step();
+            steps += 1;
+        }
+        if steps == LAST_STEPS {
+            peers::discard_due_items(node);
+            (0..IDLE_STEPS).for_each(|_| _ = self.step());
+        }
         let node = self.node(index);
         node.block_on(node.node.cluster.leave());
         let index = index % self.nodes.len();

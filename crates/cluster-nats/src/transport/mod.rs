@@ -36,10 +36,12 @@ const MAX_POLLED: usize = 16;
 const MAX_RECEIVED: usize = 64;
 /// Longest sleep.
 const MAX_SLEEP_MILLIS: u64 = 1_000;
-/// Time for handing over what is queued, when the node leaves.
-const HAND_OVER_MILLIS: u64 = 5_000;
-/// Time for the last items.
-const LAST_ITEMS_MILLIS: u64 = 2_000;
+/// Time for handing over what is queued, when the node leaves. Short, because a node that is gone never takes it.
+const HAND_OVER_MILLIS: u64 = 1_000;
+/// Time for the last items. An item that is lost is sent again within it.
+const LAST_ITEMS_MILLIS: u64 = 700;
+/// Time within which all other nodes have learnt that this one has left, in milliseconds, if they answer.
+pub const LEAVE_MILLIS: u64 = HAND_OVER_MILLIS + LAST_ITEMS_MILLIS;
 /// Longest time for the answer of a server that is there.
 const ANSWER: Duration = Duration::from_secs(3);
 
@@ -195,8 +197,7 @@ async fn run_connected(shared: &Arc<Shared>, mut subscriber: Subscriber, frames:
                 core.begin_leave();
                 step = LeaveStep::HandsOver(now.plus(HAND_OVER_MILLIS));
             }
-            LeaveStep::HandsOver(until) if core.is_idle() || now >= until || !connected => {
-                core.send_leave();
+            LeaveStep::HandsOver(until) if core.send_leave(now >= until || !connected) => {
                 step = LeaveStep::SendsLast(now.plus(LAST_ITEMS_MILLIS));
             }
             LeaveStep::SendsLast(until) if core.is_sent() || now >= until || !connected => return,

@@ -92,8 +92,8 @@ impl Flags {
         self.0.fetch_or(bits, Ordering::Relaxed) & bits != bits
     }
 
-    /// Clears bits.
-    pub fn clear(&self, bits: u64) {
-        self.0.fetch_and(!bits, Ordering::Relaxed);
+    /// Clears bits; true if any was set before.
+    pub fn clear(&self, bits: u64) -> bool {
+        self.0.fetch_and(!bits, Ordering::Relaxed) & bits != 0
     }
 }

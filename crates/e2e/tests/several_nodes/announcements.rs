@@ -8,6 +8,9 @@ use throng_commands::cluster_admin::answer_other_nodes;
 use throng_core::session::StreamManagementTerms;
 use throng_e2e::chain_observer::observed_features;
 
+use super::handovers::chat;
+use super::stored_messages::{receive, store_message};
+
 /// Three nodes; the administrator is connected to the first one.
 fn cluster(users: &[&str]) -> (TestNodes, NodeClient) {
     let nodes = TestNodes::new(3, &observed_features());
@@ -252,4 +255,28 @@ fn a_user_who_is_online_on_another_node_is_seen_now() {
         let answer = run(&nodes, &bard, "get-user-lastlogin", "accountjids", &format!("{user}@example.com"));
         assert_eq!(!answer.contains("never"), seen, "{answer}");
     }
+}
+
+/// A stream is resumed on a node that must read whether the user has seen the message.
+#[test]
+fn a_stored_message_precedes_later_ones_while_the_message_of_the_day_is_read() {
+    let (nodes, bard) = cluster(&["romeo", "juliet"]);
+    run(&nodes, &bard, "set-motd", "motd", "Hark");
+    let romeo = nodes.node(2).connect("romeo", "orchard");
+    let juliet = online(&nodes, 0, "juliet", "one");
+    juliet.enable_resumption();
+    juliet.recv();
+    store_message(nodes.node(2));
+    nodes.node(2).hold_store_call(Some("server_kv.get"));
+    juliet.leave(true);
+    let pending = nodes.node(2).resume(&juliet);
+    nodes.settle();
+    let moved = nodes.node(2).resumed(&pending).expect("an outcome").expect("it is resumed");
+    romeo.send(&chat("2"));
+    nodes.settle();
+    nodes.node(2).hold_store_call(None);
+    nodes.settle();
+    let mut received = receive(&nodes, &moved);
+    received.retain(|id| ["1", "2"].contains(&id.as_str()));
+    assert_eq!(received, ["1", "2"]);
 }

@@ -266,3 +266,76 @@ fn a_probe_passes_a_node_whose_session_has_ended() {
     nodes.settle();
     assert_eq!(presence(&tybalt), seen("juliet@example.com/c", true));
 }
+
+/// His client connects to the node of the recipient before that has noticed the loss.
+#[test]
+fn directed_presence_of_a_killed_node_is_withdrawn_although_the_client_has_connected_again() {
+    for node in [0, 1] {
+        let (mut nodes, _juliet, tybalt) = directed_to_tybalt();
+        nodes.crash(2);
+        let again = nodes.node(node).connect("juliet", "j");
+        again.send("<presence/>");
+        nodes.settle();
+        assert_eq!(from_juliet(&tybalt), seen("juliet@example.com/j", false), "{node}");
+        // What the new session sends stays.
+        again.send("<presence to='tybalt@example.com/t'/>");
+        nodes.settle();
+        assert_eq!(from_juliet(&tybalt), seen("juliet@example.com/j", true), "{node}");
+    }
+}
+
+/// Presence that was directed to somebody who has become a subscriber, or has moved away meanwhile.
+#[test]
+fn directed_presence_of_a_session_that_has_ended_is_not_withdrawn_later() {
+    for moves in [false, true] {
+        let (mut nodes, juliet, tybalt) = directed_to_tybalt();
+        tybalt.send("<presence type='subscribe' to='juliet@example.com'/>");
+        nodes.settle();
+        juliet.send("<presence type='subscribed' to='tybalt@example.com'/>");
+        nodes.settle();
+        let tybalt = if moves {
+            tybalt.enable_resumption();
+            move_to(&nodes, 0, &tybalt)
+        } else {
+            tybalt
+        };
+        juliet.close();
+        nodes.settle();
+        let again = online(&nodes, 0, "juliet", "j");
+        assert_eq!(from_juliet(&tybalt).last(), seen("juliet@example.com/j", true).last(), "{moves}");
+        nodes.crash(2);
+        nodes.settle();
+        assert_eq!(from_juliet(&tybalt), [], "{moves}");
+        drop(again);
+    }
+}
+
+/// The node of the recipient remembers only what the recipient can have received.
+#[test]
+fn directed_presence_to_invented_addresses_does_not_displace_that_of_others() {
+    let (mut nodes, _juliet, tybalt) = directed_to_tybalt();
+    for user in ["nurse", "paris", "mercutio"] {
+        nodes.node(0).create_user(user);
+    }
+    let mut attackers = Vec::new();
+    for session in 0..50 {
+        let user = ["paris", "mercutio"][session % 2];
+        let attacker = nodes.node(2).connect(user, &format!("{session:0>200}"));
+        attacker.send("<presence/>");
+        for entity in 0..256 {
+            attacker.send(&format!("<presence to='tybalt@example.com/{entity:0>1000}'/>"));
+        }
+        nodes.settle();
+        attackers.push(attacker);
+    }
+    let nurse = online(&nodes, 2, "nurse", "n");
+    nurse.send("<presence to='tybalt@example.com/t'/>");
+    nodes.settle();
+    tybalt.recv();
+    nodes.crash(2);
+    nodes.settle();
+    let received = presence(&tybalt);
+    for from in ["juliet@example.com/j", "nurse@example.com/n"] {
+        assert!(received.contains(&(from.to_owned(), false)), "{from}");
+    }
+}

@@ -1,7 +1,8 @@
 //! Queues to another node that are full, because it is lost and the others have not noticed yet.
 
 use cluster::conformance::InboxEvent;
-use cluster::{Claim, Cluster};
+use cluster::{Claim, Cluster, EnvelopeKind, HandoverResult, Recipient};
+use jid::Jid;
 use testkit::NodeClient;
 
 use super::handovers::{JULIET, Peer, chat, messages};
@@ -79,6 +80,31 @@ fn an_error_goes_to_the_node_of_its_recipient_if_the_queue_to_an_older_claim_is_
     assert!(errors.len() == 1 && errors[0].contains("<service-unavailable"), "{errors:?}");
 }
 
+/// A home whose store fails answers with errors when the queues are full.
+#[test]
+fn an_error_that_does_not_fit_into_the_queue_to_its_recipient_is_sent_when_there_is_room() {
+    let test = Peer::new();
+    claim_as_home(&test, "romeo");
+    let juliet = test.online(0, "juliet", "balcony");
+    fill_queue(&test, &juliet, "romeo@example.com");
+    assert!(!messages(&juliet).is_empty(), "the queue is full");
+    let before = test.received().len();
+    let to = Recipient::Address(Jid::parse("juliet@example.com/absent").expect("an address"));
+    let lost = "<message from='romeo@example.com/far' to='juliet@example.com/absent' id='lost'><body>x</body></message>";
+    test.send(EnvelopeKind::RunChain, vec![to], lost);
+    assert_eq!(test.received().len(), before, "there is no room");
+    for event in test.inbox.events() {
+        if let InboxEvent::Envelope(from, envelope) = event {
+            test.peer.settle(from, envelope.ticket(), HandoverResult::Safe);
+        }
+    }
+    test.nodes.settle();
+    let received: Vec<_> = test.received().into_iter().skip(before).collect();
+    let error = received.iter().map(|envelope| String::from_utf8_lossy(&envelope.bytes));
+    let error: Vec<_> = error.filter(|error| error.contains("id='lost'")).collect();
+    assert!(error.len() == 1 && error[0].contains("<service-unavailable"), "{error:?}");
+}
+
 /// Octets of what has arrived at the peer and contains a probe.
 fn probe_octets(test: &Peer) -> usize {
     let octets = |event| match event {
@@ -95,19 +121,25 @@ fn probe_octets(test: &Peer) -> usize {
 #[test]
 fn probes_after_the_loss_of_a_node_take_no_room_of_messages() {
     let mut test = Peer::new();
-    claim_as_home(&test, "romeo");
-    let juliet = test.online(0, "juliet", "balcony");
-    for session in 0..10 {
-        let romeo = test.online(1, "romeo", &format!("{session:0>200}"));
-        for entity in 0..200 {
-            romeo.send(&format!("<presence to='{JULIET}/{entity:0>1000}'/>"));
+    let resources = [0, 1, 2, 3, 4, 5, 6, 7].map(|number| format!("{number:0>200}"));
+    let recipients = resources.each_ref().map(|resource| test.online(0, "juliet", resource));
+    for account in 0..30 {
+        let user = format!("user{account}");
+        test.nodes.node(0).create_user(&user);
+        claim_as_home(&test, &user);
+        for session in 0..20 {
+            let sender = test.nodes.node(1).connect(&user, &format!("{session:0>200}"));
+            sender.send("<presence/>");
+            for resource in &resources {
+                sender.send(&format!("<presence to='{JULIET}/{resource}'/>"));
+            }
         }
         test.nodes.settle();
+        recipients.iter().for_each(|recipient| drop(recipient.recv()));
     }
     test.settle_reports();
     test.nodes.crash(1);
     test.nodes.settle();
     let octets = probe_octets(&test);
     assert!((1 << 20..=2 << 20).contains(&octets), "{octets}");
-    assert!(juliet.recv().is_empty(), "nothing was for her resource");
 }

@@ -316,3 +316,55 @@ fn the_end_of_a_subscription_follows_the_unavailable_of_resources_on_all_nodes()
         }
     }
 }
+
+/// Sends more presence than another node has room for. Nothing passes between the nodes until they step.
+fn send_much_presence(client: &NodeClient) {
+    for (count, octets) in [(800, 3_000), (30, 300), (30, 1)] {
+        let status = "x".repeat(octets);
+        for _ in 0..count {
+            client.send(&format!("<presence><status>{status}</status></presence>"));
+        }
+    }
+    // Not even `unavailable` has room.
+    (0..30).for_each(|_| client.send("<presence/>"));
+}
+
+/// More presence is due for the other node than it has room for, as when many sessions end with their node.
+#[test]
+fn a_node_that_shuts_down_sends_the_presence_that_is_due() {
+    let mut nodes = two_nodes();
+    for user in ["paris", "tybalt"] {
+        nodes.node(0).create_user(user);
+    }
+    nodes.node(0).befriend("paris", "tybalt");
+    let (juliet, _tybalt) = (online(&nodes, 0, "juliet", "a"), online(&nodes, 0, "tybalt", "a"));
+    let (romeo, paris) = (online(&nodes, 1, "romeo", "b"), online(&nodes, 1, "paris", "b"));
+    assert!(presence(&juliet).contains(&("romeo@example.com/b".to_owned(), true)));
+    send_much_presence(&paris);
+    [romeo, paris].iter().for_each(NodeClient::close);
+    // The end of the claims arrives, and what is before it. Its receipts have not.
+    nodes.step();
+    nodes.leave(1);
+    nodes.settle();
+    let received = presence(&juliet);
+    assert!(!received.is_empty() && received.iter().all(|(_, available)| !available), "{received:?}");
+}
+
+/// Its queue has no room while this one shuts down.
+#[test]
+fn a_node_that_does_not_take_what_is_due_before_another_one_shuts_down_withdraws_its_users() {
+    let mut nodes = two_nodes();
+    let juliet = online(&nodes, 0, "juliet", "a");
+    let romeo = online(&nodes, 1, "romeo", "b");
+    assert!(presence(&juliet).contains(&("romeo@example.com/b".to_owned(), true)));
+    let node = nodes.node(1).node.clone();
+    send_much_presence(&romeo);
+    romeo.close();
+    assert!(peers::send_due_items(&node) > 0);
+    assert_eq!(peers::discard_due_items(&node), [nodes.id(0)]);
+    assert_eq!(peers::send_due_items(&node), 0);
+    nodes.leave(1);
+    nodes.settle();
+    let last = presence(&juliet).pop();
+    assert!(last.as_ref().is_some_and(|(_, available)| !available), "{last:?}");
+}

@@ -569,3 +569,27 @@ fn online_without_reading(nodes: &TestNodes, node: usize) -> NodeClient {
     nodes.settle();
     client
 }
+
+/// A probe that had waited for room goes to the node where the contact was; that has moved to the node of the probing session meanwhile.
+#[test]
+fn a_probe_that_comes_back_to_its_own_node_shows_the_contact_that_has_moved_there() {
+    use cluster::{AddressReference, Cluster, Envelope, EnvelopeClass, EnvelopeKind, Recipient};
+    let test = crate::handovers::Peer::new();
+    test.nodes.node(0).befriend("romeo", "juliet");
+    let _romeo = test.online(0, "romeo", "orchard");
+    let juliet = test.online(0, "juliet", "balcony");
+    let [prober, contact] = ["juliet", "romeo"].map(|user| test.nodes.node(0).principal(user));
+    let (node, full) = (test.nodes.id(0), juliet.full().to_owned());
+    let mut octets = Vec::new();
+    peers::notices::write_text(&mut octets, node.as_str());
+    peers::notices::write_text(&mut octets, &full);
+    octets.extend(prober.id.get().to_be_bytes());
+    let hash = test.nodes.node(0).node.routing_table.hash(contact.jid.as_ref());
+    let recipients = vec![Recipient::Account(AddressReference { hash, number: contact.id.0 })];
+    let (kind, class) = (EnvelopeKind::Engine(30), EnvelopeClass::Control);
+    let probe = Envelope::new(kind, class, crate::handovers::Peer::id(), recipients, octets);
+    test.peer.deliver(node, probe).expect("accepted");
+    test.nodes.settle();
+    let seen = crate::presence::presence(&juliet);
+    assert_eq!(seen, [("romeo@example.com/orchard".to_owned(), true)]);
+}

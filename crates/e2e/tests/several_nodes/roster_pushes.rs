@@ -245,3 +245,87 @@ fn a_client_that_has_missed_a_push_without_room_receives_the_whole_roster() {
     let answer = request_with(nodes, 0, &version);
     assert!(answer.contains("name='missed'"), "{version}: {} octets", answer.len());
 }
+
+/// The roster changes on node 1, which reports that, and does not push it, as if the push were lost.
+fn change_without_push(nodes: &TestNodes) {
+    nodes.node(1).edit_roster_item("juliet", "romeo", |item| {
+        item.name = Some("missed".to_owned());
+        item.subscription = store::Subscription::IN_ROSTER;
+    });
+    nodes.settle();
+}
+
+/// Its node has read the roster, because the report has arrived and the push has not.
+#[test]
+fn a_client_that_has_missed_a_push_of_a_killed_node_receives_the_whole_roster() {
+    let mut nodes = TestNodes::new(2, &observed_features());
+    nodes.node(0).create_user("juliet");
+    let laptop = interested(&nodes, 0, "laptop");
+    change_without_push(&nodes);
+    nodes.crash(1);
+    nodes.settle();
+    laptop.send(
+        "<iq type='set' id='s'><query xmlns='jabber:iq:roster'><item jid='paris@example.com'/></query></iq>",
+    );
+    nodes.settle();
+    let version = last_version(&laptop.recv());
+    let received = request_with(&nodes, 0, &version);
+    assert!(received.contains("name='missed'"), "{version}: {received}");
+    // With the whole roster, it has missed nothing any more.
+    laptop.send("<iq type='get' id='r'><query xmlns='jabber:iq:roster' ver='1'/></iq>");
+    nodes.settle();
+    laptop.recv();
+    rename(&laptop, "again");
+    nodes.settle();
+    let current = last_version(&laptop.recv());
+    assert!(!request_with(&nodes, 0, &current).contains("<item"), "{current}");
+}
+
+/// The node that has lost the push pushes the next one.
+#[test]
+fn a_push_after_one_that_was_lost_does_not_have_the_version_of_the_roster() {
+    let nodes = TestNodes::new(2, &observed_features());
+    nodes.node(0).create_user("juliet");
+    let (laptop, phone) = (interested(&nodes, 0, "laptop"), interested(&nodes, 1, "phone"));
+    change_without_push(&nodes);
+    phone.send(
+        "<iq type='set' id='s'><query xmlns='jabber:iq:roster'><item jid='paris@example.com'/></query></iq>",
+    );
+    nodes.settle();
+    let version = last_version(&laptop.recv());
+    let received = request_with(&nodes, 0, &version);
+    assert!(received.contains("name='missed'"), "{version}: {received}");
+}
+
+/// The report of the change fits into the queue of the other node, the push does not.
+#[test]
+fn a_node_that_shuts_down_sends_the_pushes_that_wait_for_room() {
+    let mut nodes = TestNodes::new(2, &observed_features());
+    for user in ["juliet", "paris", "tybalt"] {
+        nodes.node(0).create_user(user);
+    }
+    let (phone, laptop) = (interested(&nodes, 0, "phone"), interested(&nodes, 1, "laptop"));
+    let sender = nodes.node(0).connect("paris", "p");
+    let tybalt = nodes.node(1).connect("tybalt", "t");
+    tybalt.send("<presence/>");
+    nodes.settle();
+    laptop.recv();
+    for (count, octets) in [(30, 200_000), (50, 10_000)] {
+        let body = "x".repeat(octets);
+        for _ in 0..count {
+            sender
+                .send(&format!("<message to='tybalt@example.com' type='chat'><body>{body}</body></message>"));
+        }
+    }
+    let groups: String =
+        (0..40).map(|group| format!("<group>{group}-{}</group>", "x".repeat(1000))).collect();
+    phone.send(&format!(
+        "<iq type='set' id='s'><query xmlns='jabber:iq:roster'>\
+         <item jid='romeo@example.com' name='missed'>{groups}</item></query></iq>"
+    ));
+    [phone, sender].iter().for_each(NodeClient::close);
+    nodes.leave(0);
+    nodes.settle();
+    let pushed = pushed_names(&laptop);
+    assert_eq!(pushed, ["missed"]);
+}

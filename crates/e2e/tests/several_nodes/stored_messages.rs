@@ -27,7 +27,7 @@ fn become_available(nodes: &TestNodes, client: &NodeClient, priority: i8) {
 }
 
 /// Ids of the messages that a client receives until nothing arrives any more.
-fn receive(nodes: &TestNodes, client: &NodeClient) -> Vec<String> {
+pub(crate) fn receive(nodes: &TestNodes, client: &NodeClient) -> Vec<String> {
     let mut ids = Vec::new();
     for _ in 0..3 {
         for message in messages(client) {
@@ -116,7 +116,7 @@ fn steps(nodes: &TestNodes, count: usize) {
 }
 
 /// Writes a message for juliet into the store.
-fn store_message(node: &TestNode) {
+pub(crate) fn store_message(node: &TestNode) {
     let juliet = Jid::parse(JULIET).expect("an address");
     let owner = node.block_on(node.stores.addresses.find(&juliet)).expect("an answer").expect("an id");
     let (stored_at, stanza) = (node.node.clock.unix_millis(), handed_over("1").into_bytes());

@@ -134,9 +134,8 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
     if known.is_some() {
         session.flags.set(flags::ROSTER_VERSIONS);
     }
-    // Before the roster is read: what is missed later is not in it.
-    let missed = session.flags.has(flags::MAY_LACK_ROSTER_PUSH);
-    session.flags.clear(flags::MAY_LACK_ROSTER_PUSH);
+    // Before the roster is read: what is missed later is not in it. In one step: another thread may set it at any time.
+    let missed = session.flags.clear(flags::MAY_LACK_ROSTER_PUSH);
     let known = known.filter(|_| !missed);
     let account = &session.account;
     if session.flags.has(flags::EPHEMERAL) {

@@ -479,6 +479,7 @@ impl<'p> WorkerEngine<'p> {
         if let Some(extra) = &mut user.extra
             && std::mem::take(&mut extra.failovers) > 0
         {
+            extra.returned_at = now;
             self.record.add(Counter::SessionsReplaced, 1);
         }
         self.record.add(Counter::Logins, 1);

@@ -121,6 +121,11 @@ impl WorkerEngine<'_> {
         true
     }
 
+    /// Whether a message was due before this user's session began in place of a lost one: it has waited for its recipient.
+    pub(super) fn waited_for(&self, slot: UserSlot, due: u64) -> bool {
+        self.users[slot].extra.as_ref().is_some_and(|extra| due < extra.returned_at)
+    }
+
     /// Sends the messages of the lost session that were not acknowledged, on a stream with stream management.
     pub(super) fn resend_messages(&mut self, slot: UserSlot) {
         let Some(stanzas) = self.users[slot].extra.as_mut().and_then(|extra| extra.resend.take()) else {

@@ -136,6 +136,8 @@ impl WorkerEngine<'_> {
             let took = now.saturating_sub(stamp.due);
             if delayed {
                 self.record.add(Counter::MessagesDelayed, 1);
+            }
+            if delayed || self.waited_for(slot, stamp.due) {
                 self.record.time(Timing::MessageStored, took);
             } else {
                 self.record.time(Timing::Message, took);

@@ -280,9 +280,11 @@ pub(crate) struct OptionalUserState {
     pub(crate) nodes: Option<Box<UserNodes>>,
     /// Attempts to return since the session was lost.
     pub(crate) failovers: u32,
+    /// Time at which the session began that replaces a lost one; 0 if none was lost.
+    pub(crate) returned_at: u64,
 }
 
-const _: () = assert!(size_of::<OptionalUserState>() <= 168);
+const _: () = assert!(size_of::<OptionalUserState>() <= 176);
 
 /// A loop or a transaction in progress.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@ use throng_core::SharedStanza;
 use throng_core::iq::IqAnswer;
 use xml::{Ns, TreeNode};
 
+use super::change_limits::PrivilegeChangeCounts;
 use super::presence::OccupantChange;
 use super::{Room, RoomCtx, RoomRequest};
 use crate::privileges::{Affiliation, RoomRole};
@@ -67,15 +68,20 @@ impl Room {
             items.into_iter().map(|item| self.read_change(&actor, item)).collect::<Result<_, _>>()?;
         self.check_owners_remain(&changes)?;
         check_nicks_differ(&changes)?;
-        self.check_consequences_of(&changes)?;
-        let (mut more, mut bytes) = (0, 0);
+        self.check_changes(&changes)?;
+        let (mut more, mut bytes, mut has_others) = (0, 0, false);
         for change in &changes {
             if let PrivilegeChange::Affiliation { user, affiliation, nick, reason } = change
                 && *affiliation != Affiliation::None
             {
+                let growth = self.affiliations.growth(user, nick.as_deref(), reason.as_deref());
                 more += usize::from(!self.affiliations.contains(user));
-                bytes += self.affiliations.growth(user, nick.as_deref(), reason.as_deref());
+                bytes += growth;
+                has_others |= *affiliation != Affiliation::Outcast && growth > 0;
             }
+        }
+        if has_others {
+            self.check_quota()?;
         }
         self.check_affiliation_capacity(more, bytes)?;
         for change in changes {
@@ -253,24 +259,28 @@ impl Room {
         Ok(())
     }
 
-    /// Whether a request with these changes does not cause too many stanzas.
-    fn check_consequences_of(&self, changes: &[PrivilegeChange]) -> Result<(), StanzaError> {
-        let (mut affiliations, mut roles, mut moderators) = (BTreeMap::new(), 0, 0);
+    /// Checks the number of stanzas that a request with these changes causes.
+    ///
+    /// # Errors
+    /// `not-acceptable` if they are too many.
+    fn check_changes(&self, changes: &[PrivilegeChange]) -> Result<(), StanzaError> {
+        let mut counts = PrivilegeChangeCounts::default();
         for change in changes {
             match change {
                 PrivilegeChange::RoomRole { nick, role, .. } => {
                     let is_moderator =
                         self.occupants.get(nick).is_some_and(|one| one.role == RoomRole::Moderator);
                     let is_kicked = *role == RoomRole::None;
-                    roles += 1;
-                    moderators += usize::from(!is_kicked && is_moderator != (*role == RoomRole::Moderator));
+                    counts.roles += 1;
+                    counts.moderators +=
+                        usize::from(!is_kicked && is_moderator != (*role == RoomRole::Moderator));
                 }
                 PrivilegeChange::Affiliation { user, affiliation, .. } => {
-                    affiliations.insert(user.as_str(), *affiliation);
+                    counts.affiliations.insert(user.as_str(), *affiliation);
                 }
             }
         }
-        self.check_consequences(&affiliations, roles, moderators)
+        self.check_stanza_count(&counts)
     }
 
     /// Whether the lists have capacity for users who add themselves or are invited. They fill half of the lists; the other half is for
@@ -284,22 +294,30 @@ impl Room {
             more += 1;
             bytes += self.affiliations.growth(user, None, None);
         }
-        let has_half = self.affiliations.len() + more > self.limits().affiliations / 2
-            || self.affiliations.bytes() + bytes > MAX_AFFILIATION_BYTES / 2;
-        if more > 0 && has_half {
+        let exceeds_half = self.affiliations.len() + more > self.limits().affiliations / 2
+            || self.affiliations.bytes() + bytes > self.max_affiliation_bytes() / 2;
+        if more > 0 && exceeds_half {
             return Err(StanzaCondition::ResourceConstraint.into());
+        }
+        if bytes > 0 {
+            self.check_quota()?;
         }
         self.check_affiliation_capacity(more, bytes)
     }
 
+    /// Whether others than banned users may be added to the lists. Bans are always possible: who fills the memory must be banned.
+    pub(super) fn check_quota(&self) -> Result<(), StanzaError> {
+        if !self.is_over_quota {
+            return Ok(());
+        }
+        let text = "the rooms of the user who has created this one take too much memory";
+        Err(StanzaError::new(StanzaCondition::ResourceConstraint).text(text))
+    }
+
     /// Whether the lists have capacity for this number of further users and bytes.
     pub(super) fn check_affiliation_capacity(&self, more: usize, bytes: usize) -> Result<(), StanzaError> {
-        if self.is_full && bytes > 0 {
-            let text = "the rooms of the user who has created this one take too much memory";
-            return Err(StanzaError::new(StanzaCondition::ResourceConstraint).text(text));
-        }
-        let has_room = more == 0 || self.affiliations.len() + more <= self.limits().affiliations;
-        if has_room && (bytes == 0 || self.affiliations.bytes() + bytes <= self.max_affiliation_bytes()) {
+        let has_capacity = more == 0 || self.affiliations.len() + more <= self.limits().affiliations;
+        if has_capacity && (bytes == 0 || self.affiliations.bytes() + bytes <= self.max_affiliation_bytes()) {
             return Ok(());
         }
         let text = "the lists of this room have reached their maximum length";

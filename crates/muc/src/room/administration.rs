@@ -34,6 +34,8 @@ pub(crate) enum AffiliationOutcome {
     LastOwner,
     /// The lists have reached their maximum length.
     Full,
+    /// The rooms of the creator take too much memory.
+    OverQuota,
     /// The database failed.
     NotStored,
 }
@@ -59,6 +61,9 @@ impl Room {
         }
         let adds = affiliation != Affiliation::None && !self.affiliations.contains(user);
         let bytes = if adds { self.affiliations.growth(user, None, None) } else { 0 };
+        if adds && affiliation != Affiliation::Outcast && self.check_quota().is_err() {
+            return AffiliationOutcome::OverQuota;
+        }
         if self.check_affiliation_capacity(usize::from(adds), bytes).is_err() {
             return AffiliationOutcome::Full;
         }

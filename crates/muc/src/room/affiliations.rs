@@ -5,7 +5,7 @@
 //!
 //! # Pitfalls
 //!
-//! `with` and `iter` have owners and administrators only if the room is large.
+//! In a large room `with` and `iter` omit members and banned users that are stored; those with unsaved changes are included.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -19,7 +19,7 @@ use store::rooms::NO_AFFILIATION;
 use super::stored_users::StoredUsers;
 use crate::privileges::Affiliation;
 
-/// Members and banned users, and bytes of all entries, up to which everything is in memory.
+/// Members and banned users, and bytes of all entries if there are any of these, up to which everything is in memory.
 const MAX_ENTRIES: usize = 1_000;
 const MAX_BYTES: usize = 64 << 10;
 /// Memory of an entry and of a reserved nickname besides their texts, about.
@@ -45,6 +45,8 @@ pub(crate) struct Affiliations {
     stored: Option<Box<StoredUsers>>,
     /// Users by reserved nickname.
     nicks: BTreeMap<Box<str>, Box<str>>,
+    /// Bytes of their texts.
+    nick_bytes: usize,
     owners: usize,
     bytes: usize,
     /// Users whose affiliation has changed since it was stored.
@@ -130,7 +132,8 @@ impl Affiliations {
     pub(crate) fn memory_bytes(&self) -> usize {
         let stored = self.stored.as_ref().map_or(0, |stored| stored.memory_bytes());
         let texts = if self.is_large() { 0 } else { self.bytes };
-        texts + self.entries.len() * ENTRY_BYTES + self.nicks.len() * NICK_BYTES + stored
+        let nicks = self.nick_bytes + self.nicks.len() * NICK_BYTES;
+        texts + self.entries.len() * ENTRY_BYTES + nicks + stored
     }
 
     /// Whether members and banned users are only in the store.
@@ -145,6 +148,11 @@ impl Affiliations {
     /// The affiliation of this user or domain itself.
     fn own(&self, address: &str) -> Option<Affiliation> {
         self.entry(address).map(|entry| entry.affiliation).or_else(|| self.of_stored(address))
+    }
+
+    /// Whether this user or domain itself has this affiliation.
+    pub(crate) fn is(&self, user: &Jid, affiliation: Affiliation) -> bool {
+        self.own(user.as_str()) == Some(affiliation)
     }
 
     /// Whether there is an entry of this user or domain.
@@ -252,15 +260,27 @@ impl Affiliations {
             }
         };
         self.owners -= usize::from(user.local().is_some() && was == Affiliation::Owner);
-        if let Some(nick) = &nick {
-            self.nicks.remove(nick);
+        // Of two users of an imported room with the same nickname, one has it.
+        if let Some(nick) = nick.as_ref().filter(|nick| !self.is_reserved_by_another(nick, user)) {
+            self.remove_nick(nick);
+        }
+        if self.stored.as_ref().is_some_and(|stored| stored.len() == 0) {
+            self.stored = None;
         }
         (was, nick)
+    }
+
+    fn remove_nick(&mut self, nick: &str) {
+        if let Some(owner) = self.nicks.remove(nick) {
+            self.nick_bytes -= nick.len() + owner.len();
+        }
     }
 
     /// Adds the entry of a user who has none.
     fn insert(&mut self, user: Jid, entry: AffiliationEntry) {
         if let Some(nick) = &entry.nick {
+            self.remove_nick(nick);
+            self.nick_bytes += nick.len() + user.as_str().len();
             self.nicks.insert(nick.clone(), user.as_str().into());
         }
         self.owners += usize::from(user.local().is_some() && entry.affiliation == Affiliation::Owner);
@@ -268,16 +288,16 @@ impl Affiliations {
         self.entries.insert(AffiliatedUser(Box::new((user, entry))));
     }
 
-    /// Adds affiliations that were read from the store, or from a copy; false if one is unknown.
-    pub(crate) fn add_stored(&mut self, all: Vec<RoomAffiliation>) -> bool {
+    /// Adds affiliations that were read from the store, or from a copy; `None` if one is unknown.
+    pub(crate) fn add_stored(&mut self, all: Vec<RoomAffiliation>) -> Option<()> {
         for RoomAffiliation { user, affiliation, nick, reason } in all {
             let affiliation = Affiliation::from_number(affiliation).filter(|one| *one != Affiliation::None);
-            let Some(affiliation) = affiliation else { return false };
+            let affiliation = affiliation?;
             let text = |text: Box<str>| Some(text).filter(|text| !text.is_empty());
             self.take(&user);
             self.insert(user, AffiliationEntry { affiliation, nick: text(nick), reason: text(reason) });
         }
-        true
+        Some(())
     }
 
     /// Everything is stored: if the lists are long, members and banned users are left to the store.
@@ -453,5 +473,74 @@ mod tests {
         let lost = large.take_unsaved(false);
         large.mark_unsaved(lost.iter().map(|one| one.user.clone()));
         assert_eq!(large.take_unsaved(false), lost);
+    }
+
+    #[test]
+    fn the_memory_of_a_large_room_counts_each_copy_of_a_text() {
+        let memory = |nick: usize, reason: usize, address: usize| {
+            let mut all = Affiliations::default();
+            for n in 0..1_001 {
+                let user = jid(&format!("u{n:04}{}@x.example", "x".repeat(address)));
+                let (nick, reason) = (format!("{n:04}{}", "n".repeat(nick)), "r".repeat(reason));
+                let nick = Some(&*nick).filter(|nick| nick.len() > 4);
+                all.set(&user, Affiliation::Member, nick, Some(&*reason).filter(|reason| !reason.is_empty()));
+            }
+            all.mark_stored();
+            let memory = all.memory_bytes();
+            for n in 0..1_001 {
+                all.set(
+                    &jid(&format!("u{n:04}{}@x.example", "x".repeat(address))),
+                    Affiliation::None,
+                    None,
+                    None,
+                );
+            }
+            assert_eq!((all.memory_bytes(), all.bytes(), all.is_large()), (0, 0, false));
+            memory
+        };
+        // An address is in one tree, in two more with a nickname, and in another one with a reason.
+        assert_eq!(memory(0, 0, 100) - memory(0, 0, 0), 1_001 * 100);
+        assert_eq!(memory(1, 0, 100) - memory(1, 0, 0), 3 * 1_001 * 100);
+        assert_eq!(memory(1, 1, 100) - memory(1, 1, 0), 4 * 1_001 * 100);
+        assert_eq!(memory(101, 0, 0) - memory(1, 0, 0), 2 * 1_001 * 100);
+        // Of a reason its length is in memory.
+        assert_eq!(memory(1, 101, 0), memory(1, 1, 0));
+    }
+
+    #[test]
+    fn lists_that_become_empty_are_in_memory_again() {
+        let mut all = Affiliations::default();
+        let user = |n: usize| jid(&format!("u{n}@x.example"));
+        for n in 0..1_001 {
+            all.set(&user(n), Affiliation::Member, None, None);
+        }
+        all.mark_stored();
+        assert!(all.is_large());
+        for n in 0..1_000 {
+            all.set(&user(n), Affiliation::None, None, None);
+        }
+        assert!(all.is_large() && all.is(&user(1_000), Affiliation::Member));
+        all.set(&user(1_000), Affiliation::Admin, None, None);
+        assert!(!all.is_large());
+        assert_eq!((all.len(), all.count(Affiliation::Admin)), (1, 1));
+    }
+
+    #[test]
+    fn of_two_users_with_a_nickname_the_other_keeps_it() {
+        let mut all = Affiliations::default();
+        let [ann, bob, eve] = ["ann", "bob", "eve"].map(|user| jid(&format!("{user}@x.example")));
+        let stored = |user: &Jid| RoomAffiliation {
+            user: user.clone(),
+            affiliation: Affiliation::Member.number(),
+            nick: "nick".into(),
+            reason: "".into(),
+        };
+        all.add_stored(vec![stored(&ann), stored(&bob)]).unwrap();
+        all.set(&ann, Affiliation::None, None, None);
+        assert!(all.is_reserved_by_another("nick", &eve) && !all.is_reserved_by_another("nick", &bob));
+        all.set(&bob, Affiliation::None, None, None);
+        assert!(!all.is_reserved_by_another("nick", &eve));
+        let unknown = RoomAffiliation { affiliation: 99, ..stored(&eve) };
+        assert_eq!(all.add_stored(vec![unknown]), None);
     }
 }

@@ -20,8 +20,22 @@ fn too_many() -> StanzaError {
     StanzaError::new(StanzaCondition::NotAcceptable).text("too many changes at a time")
 }
 
+/// Changes of one request.
+#[derive(Default)]
+pub(super) struct PrivilegeChangeCounts<'a> {
+    /// Affiliations that users get.
+    pub(super) affiliations: BTreeMap<&'a str, Affiliation>,
+    /// Number of roles.
+    pub(super) roles: usize,
+    /// Number of those who become moderators by a role, or are none any more.
+    pub(super) moderators: usize,
+}
+
 impl Room {
-    /// Whether this number of changes may be announced. `absent` are those of users who are not in the room. One is always possible.
+    /// Checks the number of announcements of these changes. `absent` are those of users who are not in the room. One is always possible.
+    ///
+    /// # Errors
+    /// `not-acceptable` if they are too many.
     pub(super) fn check_announcements(&self, present: usize, absent: usize) -> Result<(), StanzaError> {
         let all = self.occupants.session_count();
         let of_absent = match self.config.non_anonymous {
@@ -35,27 +49,25 @@ impl Room {
         Err(too_many())
     }
 
-    /// Whether these affiliations, and changes of this number of roles, may be made together. `moderators` are those who become
-    /// moderators by a role, or are none any more.
-    pub(super) fn check_consequences(
-        &self,
-        affiliations: &BTreeMap<&str, Affiliation>,
-        roles: usize,
-        mut moderators: usize,
-    ) -> Result<(), StanzaError> {
+    /// Checks the number of stanzas that the changes of one request cause.
+    ///
+    /// # Errors
+    /// `not-acceptable` if they are too many.
+    pub(super) fn check_stanza_count(&self, changes: &PrivilegeChangeCounts<'_>) -> Result<(), StanzaError> {
+        let (affiliations, mut moderators) = (&changes.affiliations, changes.moderators);
         let mut present = BTreeSet::new();
         for occupant in self.occupants.iter() {
             let user = occupant.user();
             let Some(affiliation) = affiliations.get(user.as_str()) else { continue };
             present.insert(user.as_str());
             let is_moderator = occupant.role == RoomRole::Moderator;
-            let changes = match affiliation.is_privileged() {
+            let becomes_other = match affiliation.is_privileged() {
                 true => !is_moderator,
                 false => is_moderator && self.affiliations.of(user).is_privileged(),
             };
-            moderators += usize::from(changes);
+            moderators += usize::from(becomes_other);
         }
-        self.check_announcements(roles + present.len(), affiliations.len() - present.len())?;
+        self.check_announcements(changes.roles + present.len(), affiliations.len() - present.len())?;
         if moderators > 1 && moderators > MAX_PRESENCE_FOR_MODERATORS / self.occupants.len().max(1) {
             return Err(too_many());
         }

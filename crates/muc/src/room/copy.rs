@@ -9,6 +9,7 @@
 //! 4 occupant that has left: nickname            5 nobody is in the room: none
 //! 6 everything is complete: 1 whether the room is handed over
 //! 7 affiliation of a room that is not stored: 1 number (1 removes it), bare address, nickname, reason
+//! 8 everything contains the removals of accounts up to this number: 8 octets
 //! ```
 //!
 //! Fields have 4 octets of length and the octets.
@@ -40,6 +41,7 @@ const OCCUPANT_LEFT: u8 = 4;
 const EMPTY: u8 = 5;
 const COMPLETE: u8 = 6;
 const AFFILIATION: u8 = 7;
+const REMOVALS: u8 = 8;
 
 const LOCKED: u8 = 1;
 const STORED: u8 = 2;
@@ -55,6 +57,8 @@ pub(crate) struct RoomCopy {
     affiliations: BTreeMap<Box<[u8]>, Box<[u8]>>,
     history: Vec<Box<[u8]>>,
     occupants: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    /// Number of the last removal of an account that it contains.
+    removals: u64,
     is_complete: bool,
     is_handed_over: bool,
     /// Octets of affiliations, messages and occupants.
@@ -116,6 +120,10 @@ impl RoomCopy {
                     let before = self.occupants.remove(content);
                     self.bytes -= before.map_or(0, |before| entry_size(content, &before));
                 }
+                REMOVALS => {
+                    let Ok(number) = content.try_into() else { return false };
+                    self.removals = u64::from_be_bytes(number);
+                }
                 EMPTY => *self = RoomCopy::default(),
                 COMPLETE => (self.is_complete, self.is_handed_over) = (true, content == [1]),
                 _ => return false,
@@ -175,8 +183,9 @@ impl RoomCopy {
                 reason: fields.text()?.into(),
             })
         });
-        affiliations.add_stored(all.collect::<Option<_>>()?);
-        let loaded = LoadedRoom { record, affiliations, history: history.collect() };
+        affiliations.add_stored(all.collect::<Option<_>>()?)?;
+        let (history, removals) = (history.collect(), self.removals);
+        let loaded = LoadedRoom { record, affiliations, history, removals };
         let mut room = Room::restore(jid, options, loaded)?;
         if flags & LOCKED != 0 {
             room.state = RoomState::Locked;
@@ -263,6 +272,12 @@ impl Room {
         put_change(out, SETTINGS, &content);
     }
 
+    /// With each change, so that affiliations which are given later do not end with accounts that were removed before.
+    fn put_removals(&mut self, out: &mut Vec<u8>) {
+        self.copied_removals = self.removals;
+        put_change(out, REMOVALS, &self.removals.to_be_bytes());
+    }
+
     /// Affiliations that the copy does not have. The store has those of a stored room.
     fn put_affiliations(&mut self, out: &mut Vec<u8>, is_stored: bool) {
         if is_stored {
@@ -282,6 +297,7 @@ impl Room {
     pub(crate) fn full_copy(&mut self, is_stored: bool, is_handed_over: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         put_change(&mut out, RESET, &[]);
+        self.put_removals(&mut out);
         self.put_settings(&mut out, is_stored, is_handed_over);
         self.affiliations.stop_copying();
         self.put_affiliations(&mut out, is_stored);
@@ -312,6 +328,9 @@ impl Room {
                 Some(occupant) => put_occupant(&mut out, occupant),
                 None => put_change(&mut out, OCCUPANT_LEFT, nick.as_bytes()),
             }
+        }
+        if !out.is_empty() && self.copied_removals != self.removals {
+            self.put_removals(&mut out);
         }
         out
     }
@@ -400,5 +419,32 @@ mod tests {
         room.note_change();
         assert!(copy.apply(&room.copy_changes(false)));
         assert_eq!(copy.affiliations.len(), 1_000);
+    }
+
+    #[test]
+    fn a_copy_says_which_removals_it_contains_and_is_not_used_with_a_part_of_its_lists() {
+        let jid = |text: &str| Jid::parse(text).unwrap();
+        let options = Arc::new(ServiceOptions::read(&FeatureOptions::defaults(OPTIONS)).unwrap());
+        let address = jid("coven@chat.shakespeare.lit");
+        let mut room = Room::create(address.clone(), options.clone(), jid("crone1@shakespeare.lit"));
+        room.contains_removals(7);
+        let mut copy = RoomCopy::default();
+        assert!(copy.apply(&room.full_copy(false, false)));
+        let removals =
+            |copy: &RoomCopy| copy.room(address.clone(), options.clone(), None).unwrap().removals();
+        assert_eq!(removals(&copy), 7);
+        room.contains_removals(9);
+        assert!(room.copy_changes(false).is_empty(), "nothing has changed");
+        room.affiliations.set(&jid("hag66@shakespeare.lit"), Affiliation::Member, None, None);
+        assert!(copy.apply(&room.copy_changes(false)));
+        assert_eq!(removals(&copy), 9, "the member was given after them");
+        let mut unknown = Vec::new();
+        let mut content = vec![99];
+        for text in ["hecate@shakespeare.lit", "", ""] {
+            put_field(&mut content, text.as_bytes());
+        }
+        put_change(&mut unknown, AFFILIATION, &content);
+        assert!(copy.apply(&unknown));
+        assert!(copy.room(address.clone(), options.clone(), None).is_none());
     }
 }

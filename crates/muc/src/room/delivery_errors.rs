@@ -7,9 +7,9 @@
 //! answer the same for a private message that they refuse. An error reply need not contain what it answers. Private messages keep their
 //! ids, which receipts and corrections name, so an id does not show that a message was private.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use jid::Jid;
+use jid::{Jid, JidRef};
 use stanza::{ErrorType, StanzaCondition, StanzaError, StanzaKind};
 use throng_core::SharedStanza;
 use xml::Ns;
@@ -18,6 +18,8 @@ use super::{Room, RoomCtx};
 
 /// Private messages whose errors are known; a further one replaces the oldest.
 const MAX_SENT: usize = 128;
+/// Users to whom replaced messages were sent.
+const MAX_REPLACED: usize = 256;
 /// Longest id of a private message, in bytes.
 const MAX_ID_BYTES: usize = 1024;
 /// Time in which a private message comes back if it is refused, in milliseconds.
@@ -55,18 +57,46 @@ struct SentPrivateMessage {
 #[derive(Debug, Default)]
 pub(super) struct SentPrivateMessages {
     latest: VecDeque<SentPrivateMessage>,
-    /// Until then, others that were replaced may come back.
-    others_until: u64,
+    /// Users to whom messages were sent that were replaced, and until when these may come back.
+    replaced: BTreeMap<Jid, u64>,
 }
 
 impl SentPrivateMessages {
     fn add(&mut self, sent: SentPrivateMessage) {
+        let until = |one: &SentPrivateMessage| one.millis.saturating_add(MAX_ERROR_DELAY_MILLIS);
+        while self.latest.front().is_some_and(|one| until(one) <= sent.millis) {
+            self.latest.pop_front();
+        }
         if self.latest.len() == MAX_SENT
             && let Some(replaced) = self.latest.pop_front()
         {
-            self.others_until = replaced.millis.saturating_add(MAX_ERROR_DELAY_MILLIS);
+            self.replaced.retain(|_, until| *until > sent.millis);
+            if self.replaced.len() == MAX_REPLACED
+                && let Some(first) = self.replaced.iter().min_by_key(|(_, until)| **until)
+            {
+                let first = first.0.clone();
+                self.replaced.remove(&first);
+            }
+            let until = until(&replaced);
+            self.replaced.insert(replaced.recipient, until);
         }
         self.latest.push_back(sent);
+    }
+
+    /// Whether a message to this user that was replaced may come back.
+    fn may_be_replaced(&self, recipient: JidRef<'_>, now: u64) -> bool {
+        self.replaced.get(recipient.bare().as_str()).is_some_and(|until| now < *until)
+    }
+
+    /// Memory that they take, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let bytes = |one: &SentPrivateMessage| {
+            let addresses = [&one.sender, &one.sender_address, &one.recipient, &one.recipient_address];
+            let addresses: usize = addresses.into_iter().map(|address| address.as_str().len()).sum();
+            size_of::<SentPrivateMessage>() + one.id.len() + addresses
+        };
+        let replaced = self.replaced.keys().map(|user| user.as_str().len() + 64);
+        self.latest.iter().map(bytes).chain(replaced).sum()
     }
 
     /// The message that an error answers. Each session of the recipient may answer it.
@@ -130,7 +160,8 @@ impl Room {
             }
             return;
         }
-        let is_other = ctx.now < self.private_messages.others_until || root.child("x", Ns::MucUser).is_some();
+        let is_other = self.private_messages.may_be_replaced(from.bare(), ctx.now)
+            || root.child("x", Ns::MucUser).is_some();
         let sent = self.private_messages.find(&id, from, to).filter(|_| is_message);
         let is_private = is_message && (sent.is_some() || is_other);
         if let Some(sent) = sent

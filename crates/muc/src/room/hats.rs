@@ -23,6 +23,9 @@ const MAX_HATS_OF_USER: usize = 5;
 const MAX_WEARERS: usize = 1_000;
 /// Bytes of a title or URI.
 const MAX_TEXT_BYTES: usize = 256;
+/// Memory of a hat, and of a user with one, about.
+const HAT_BYTES: usize = 600;
+const WEARER_BYTES: usize = 400;
 /// Bytes of an id that a client gives for a session of a command.
 const MAX_SESSION_BYTES: usize = 64;
 
@@ -95,9 +98,19 @@ pub(super) struct RoomHats {
 }
 
 impl RoomHats {
+    /// Whether a user has hats.
+    pub(super) fn has_wearer(&self, user: &Jid) -> bool {
+        self.worn.contains_key(user)
+    }
+
     /// The account of a user was removed; whether the user had hats.
     pub(super) fn forget(&mut self, user: &Jid) -> bool {
         self.worn.remove(user).is_some()
+    }
+
+    /// Memory that they take, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.hats.len() * HAT_BYTES + self.worn.len() * WEARER_BYTES
     }
 
     /// Hats as URI, title and hue.

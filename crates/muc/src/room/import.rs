@@ -46,7 +46,8 @@ impl Room {
         let card = imported.vcard.filter(|card| card.len() <= limits.avatar_bytes);
         let card = card.and_then(|card| Tree::parse(card, &scope, &xml::Limits::DEFAULT).ok());
         room.avatar = card.and_then(|card| RoomAvatar::read(card.root()));
-        Ok(RoomUpdate { record: Some(room.record()), affiliations: room.affiliations.take_unsaved(true) })
+        let affiliations = room.affiliations.take_unsaved(true);
+        Ok(RoomUpdate { record: Some(room.record()), affiliations, ..RoomUpdate::default() })
     }
 
     fn import_subject(&mut self, imported: &ImportedRoom<'_>) {

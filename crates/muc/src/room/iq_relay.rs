@@ -20,6 +20,10 @@ use super::{Room, RoomCtx, send_error};
 const MAX_PENDING: usize = 256;
 /// Those of one session.
 const MAX_PENDING_OF_SESSION: usize = 32;
+/// Longest id of a request, in bytes.
+const MAX_ID_BYTES: usize = 1_024;
+/// Time in which a request is answered, in milliseconds.
+const MAX_ANSWER_MILLIS: u64 = 300_000;
 /// Longest content of a request or an answer, in bytes.
 const MAX_CONTENT_BYTES: usize = 262_144;
 
@@ -34,6 +38,7 @@ struct RelayedRequest {
     recipient: Jid,
     /// Address of the recipient in the room.
     occupant: Jid,
+    millis: u64,
 }
 
 /// The requests of a room that wait for answers.
@@ -41,8 +46,12 @@ struct RelayedRequest {
 pub(super) struct RelayedRequests(VecDeque<RelayedRequest>);
 
 impl RelayedRequests {
-    /// Forgets the oldest request of a session that has too many, otherwise the oldest of all.
-    fn make_room(&mut self, requester: &Jid) {
+    /// Forgets requests that are not answered any more, then the oldest of a session that has too many, otherwise the oldest of too
+    /// many.
+    fn make_room(&mut self, requester: &Jid, now: u64) {
+        while self.0.front().is_some_and(|one| one.millis.saturating_add(MAX_ANSWER_MILLIS) <= now) {
+            self.0.pop_front();
+        }
         let is_own = |one: &&RelayedRequest| one.requester == *requester;
         if self.0.iter().filter(is_own).count() >= MAX_PENDING_OF_SESSION {
             let oldest = self.0.iter().position(|one| one.requester == *requester);
@@ -50,6 +59,16 @@ impl RelayedRequests {
         } else if self.0.len() >= MAX_PENDING {
             self.0.pop_front();
         }
+    }
+
+    /// Memory that they take, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let bytes = |one: &RelayedRequest| {
+            let addresses = [&one.requester, &one.recipient, &one.occupant];
+            let addresses: usize = addresses.into_iter().map(|address| address.as_str().len()).sum();
+            size_of::<RelayedRequest>() + one.id.len() + one.requester_id.len() + addresses
+        };
+        self.0.iter().map(bytes).sum()
     }
 
     /// Forgets requests to and of an occupant who has left.
@@ -91,6 +110,10 @@ impl Room {
             });
         };
         let raw_id = stanza.head().id(stanza.bytes()).unwrap_or_default().into_owned();
+        if raw_id.len() > MAX_ID_BYTES {
+            let text = "the id of the request is too long";
+            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text(text));
+        }
         if sender.nick() == nick && payload.ns == Some(Ns::Ping) {
             let result = SharedStanza::build(|w| {
                 w.start("iq").attr("type", "result").attr("id", &raw_id);
@@ -118,13 +141,14 @@ impl Room {
         let addresses = (sender.jid.clone(), target.clone());
         let relayed = relay(stanza, kind, &id, &addresses)?;
         let occupant = recipient.jid.clone();
-        self.relayed.make_room(from);
+        self.relayed.make_room(from, ctx.now);
         self.relayed.0.push_back(RelayedRequest {
             id,
             requester: from.clone(),
             requester_id: raw_id,
             recipient: target,
             occupant,
+            millis: ctx.now,
         });
         ctx.send(Some(relayed), addresses.0, addresses.1);
         Ok(())

@@ -21,9 +21,9 @@ enum RetractionOutcome {
     /// The message is a tombstone.
     Retracted,
     /// The message is not in memory. Clients and archives may have it (XEP-0424, section 5).
-    Unknown,
-    /// None: the message is that of another occupant, or was retracted before.
-    Without,
+    NotInMemory,
+    /// The message is of another occupant, or was retracted before.
+    NoEffect,
 }
 
 impl Room {
@@ -95,9 +95,9 @@ impl Room {
         let retraction = target.map(|target| self.retract_own(ctx, &target, stanza, &occupant_id));
         let is_stored = match retraction {
             Some(RetractionOutcome::Retracted) => true,
-            Some(RetractionOutcome::Unknown) => has_body || self.may_store_bodiless(ctx, from.bare()),
-            Some(RetractionOutcome::Without) => false,
-            None => is_stored(message) && (has_body || self.may_store_bodiless(ctx, from.bare())),
+            Some(RetractionOutcome::NotInMemory) => has_body || self.try_count_bodiless(ctx, from.bare()),
+            Some(RetractionOutcome::NoEffect) => false,
+            None => is_stored(message) && (has_body || self.try_count_bodiless(ctx, from.bare())),
         };
         if is_stored {
             self.add_to_history(ctx.now, &reflected, address, id, &occupant_id);
@@ -134,9 +134,9 @@ impl Room {
         if self.subject_id().is_some_and(|(id, author)| *id == *target && author == occupant_id) {
             self.clear_subject();
         }
-        let Some(item) = self.history.get(target) else { return RetractionOutcome::Unknown };
+        let Some(item) = self.history.get(target) else { return RetractionOutcome::NotInMemory };
         if *item.occupant_id != *occupant_id || item.is_tombstone() {
-            return RetractionOutcome::Without;
+            return RetractionOutcome::NoEffect;
         }
         let mut retracted = Vec::new();
         let mut w = xml::Writer::new(&mut retracted);

@@ -65,10 +65,10 @@ use self::room_state::RoomEvent;
 use self::slow_mode::SlowModeTimes;
 use self::subject::Subject;
 use self::unanswered_requests::UnansweredRequests;
-use crate::former_accounts::FormerAccounts;
 use crate::invitation_registry::InvitationRegistry;
 use crate::options::{RoomLimits, ServiceOptions};
 use crate::privileges::{Affiliation, RoomRole};
+use crate::removed_accounts::RemovedAccounts;
 use crate::room_directory::RoomSummary;
 
 pub(crate) use self::administration::{AffiliationOutcome, CreationOutcome, DestructionOutcome};
@@ -78,7 +78,7 @@ pub(crate) use self::invitations::PendingInvitations;
 pub(crate) use self::iq_relay::not_in_room;
 pub(crate) use self::owner::DestroyNotice;
 pub(crate) use self::presence::report_not_in_room;
-pub(crate) use self::privilege_lists::StoredList;
+pub(crate) use self::privilege_lists::StoredAffiliationList;
 pub(crate) use self::room_state::RoomState;
 pub(crate) use self::snapshot::LoadedRoom;
 
@@ -98,7 +98,7 @@ pub(crate) struct RoomCtx<'a> {
     /// Whether a user does.
     pub(crate) is_admin: &'a dyn Fn(JidRef<'_>) -> bool,
     /// Users who are not the ones that had their addresses before.
-    pub(crate) former_accounts: &'a FormerAccounts,
+    pub(crate) removed_accounts: &'a RemovedAccounts,
     /// Invitations of each user to all rooms.
     pub(crate) invitations: &'a InvitationRegistry,
     pub(crate) undelivered: &'a UndeliveredReport,
@@ -148,7 +148,7 @@ pub(crate) enum RoomAnswer {
     /// The payload of the result.
     Result(Vec<u8>),
     /// The payload is a list that the store has.
-    List(StoredList),
+    List(StoredAffiliationList),
 }
 
 /// A request to the room.
@@ -183,11 +183,15 @@ pub(crate) struct Room {
     avatar: Option<avatar::RoomAvatar>,
     hats: RoomHats,
     creator: Jid,
+    /// Number of the last removal of an account that it contains.
+    removals: u64,
+    /// The same of the copy on another node.
+    copied_removals: u64,
     state: RoomState,
     /// The stored state has changed, except for the history.
     is_changed: bool,
     /// The rooms of its creator take too much memory.
-    is_full: bool,
+    is_over_quota: bool,
     /// The copy on another node has other settings.
     is_copy_outdated: bool,
     /// Messages that are not stored yet.
@@ -218,9 +222,11 @@ impl Room {
             avatar: None,
             hats: RoomHats::default(),
             creator,
+            removals: 0,
+            copied_removals: 0,
             state: RoomState::Locked,
             is_changed: true,
-            is_full: false,
+            is_over_quota: false,
             is_copy_outdated: true,
             unsaved: Vec::new(),
         }
@@ -231,8 +237,8 @@ impl Room {
         &self.jid
     }
 
-    /// Its state, which ends with the last occupant of a temporary room.
-    pub(crate) fn state(&mut self) -> RoomState {
+    /// Ends it if it is a temporary room without occupants; its state.
+    pub(crate) fn end_if_empty(&mut self) -> RoomState {
         if self.occupants.is_empty() {
             self.state = self.state.after(RoomEvent::Emptied);
         }
@@ -283,13 +289,27 @@ impl Room {
     /// Memory that it takes besides its occupants, about.
     pub(crate) fn memory_bytes(&self) -> usize {
         let avatar = self.avatar.as_ref().map_or(0, |avatar| avatar.card.len());
-        ROOM_BYTES + self.history.memory_bytes() + self.affiliations.memory_bytes() + avatar
+        let subject = self.subject.stanza.as_ref().map_or(0, |(stanza, _)| stanza.bytes().len());
+        let waiting = [
+            self.private_messages.memory_bytes(),
+            self.relayed.memory_bytes(),
+            self.invitations.bytes(),
+            self.registrations.memory_bytes(),
+            self.voice_requests.memory_bytes(),
+            self.slow_mode.memory_bytes(),
+            self.roles.memory_bytes(),
+            self.hats.memory_bytes(),
+        ];
+        let waiting: usize = waiting.into_iter().sum();
+        let stored = self.history.memory_bytes() + self.affiliations.memory_bytes();
+        ROOM_BYTES + stored + waiting + avatar + subject + self.subject.text.len()
     }
 
-    /// The rooms of its creator take too much memory, or not any more: they have less history then, and nothing is added to lists.
-    pub(crate) fn set_full(&mut self, is_full: bool) {
-        if self.is_full != is_full {
-            self.is_full = is_full;
+    /// The rooms of its creator take too much memory, or not any more: they have less history then, and nothing but bans is added to
+    /// lists.
+    pub(crate) fn set_over_quota(&mut self, is_over_quota: bool) {
+        if self.is_over_quota != is_over_quota {
+            self.is_over_quota = is_over_quota;
             let limits = *self.limits();
             self.history.trim(&limits);
         }
@@ -360,6 +380,16 @@ impl Room {
         self.is_changed = true;
     }
 
+    /// The copy on another node must get the settings again.
+    pub(crate) fn note_other_copy(&mut self) {
+        self.is_copy_outdated = true;
+    }
+
+    /// Whether something but messages is not stored yet.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.is_changed || self.affiliations.has_unsaved()
+    }
+
     /// Whether there are messages that are not stored yet.
     pub(crate) fn has_unsaved(&self) -> bool {
         !self.unsaved.is_empty()
@@ -398,7 +428,7 @@ impl Room {
     }
 
     fn limits(&self) -> &RoomLimits {
-        if self.is_full { &self.options.limits_when_full } else { &self.options.limits }
+        if self.is_over_quota { &self.options.limits_over_quota } else { &self.options.limits }
     }
 
     /// Handles a presence to the room or an occupant.
@@ -522,7 +552,7 @@ impl Room {
     /// The id of a user in this room, from which the real JID cannot be computed (XEP-0421, section 3.1).
     fn occupant_id(&self, ctx: &RoomCtx<'_>, user: JidRef<'_>) -> OccupantId {
         let mut text = [self.jid.as_str(), "\0", user.bare().as_str()].concat();
-        match ctx.former_accounts.removals(user) {
+        match ctx.removed_accounts.removal_count(user) {
             0 => {}
             former => text.push_str(&format!("\0{former}")),
         }

@@ -65,6 +65,8 @@ impl Room {
         let mut retracted = Vec::with_capacity(256);
         let mut w = Writer::new(&mut retracted);
         w.start_ns("retracted", Ns::Retract).attr("stamp", &datetime::format_utc(ctx.now, false));
+        // Clients match the tombstone with the retraction by it (XEP-0424, section 5).
+        w.attr("id", &message_id);
         write_moderated(&mut w);
         w.end();
         self.retract_from_history(&id, &retracted);

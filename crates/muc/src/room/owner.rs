@@ -11,6 +11,7 @@ use throng_core::iq::IqAnswer;
 use xml::{Ns, TreeNode, Writer};
 
 use super::admin::check_domain;
+use super::change_limits::PrivilegeChangeCounts;
 use super::history::write_occupant_id;
 use super::presence::OccupantChange;
 use super::{Room, RoomConfig, RoomCtx, RoomEvent, RoomRequest, write_status_codes};
@@ -160,7 +161,7 @@ impl Room {
             return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many changes at a time"));
         }
         let affiliations = changes.iter().map(|(user, affiliation)| (user.as_str(), *affiliation)).collect();
-        self.check_consequences(&affiliations, 0, 0)?;
+        self.check_stanza_count(&PrivilegeChangeCounts { affiliations, ..Default::default() })?;
         let stays = |user: &Jid| user.local().is_some() && !changes.contains_key(user);
         let owners = self.affiliations.with(Affiliation::Owner).filter(|(user, _)| stays(user)).count();
         let new_owners = changes.values().filter(|affiliation| **affiliation == Affiliation::Owner).count();
@@ -172,6 +173,9 @@ impl Room {
         };
         let added: Vec<&Jid> = changes.iter().filter(added).map(|(user, _)| user).collect();
         let bytes = added.iter().map(|user| self.affiliations.growth(user, None, None)).sum();
+        if bytes > 0 {
+            self.check_quota()?;
+        }
         self.check_affiliation_capacity(added.len(), bytes)?;
         Ok(changes)
     }

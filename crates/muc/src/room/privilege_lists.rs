@@ -1,12 +1,17 @@
 //! Lists of roles and affiliations: XEP-0045 1.35.5, sections 8.5, 9.2, 9.5, 9.8, 10.5 and 10.8, in pages of XEP-0059 1.0.
 //!
 //! Members and banned users of a large room are in the store: their list is read from there, in the order of the numbers of addresses.
+//!
+//! # Pitfalls
+//!
+//! Those numbers are those of the whole server: a position by an address that is not in the list would show whether, and when, the address
+//! was stored anywhere.
 
 use jid::Jid;
 use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
 use stanza::{StanzaCondition, StanzaError};
 use store::RoomAffiliation;
-use store::rooms::{AffiliationPage, AffiliationPosition};
+use store::rooms::{AffiliationPosition, AffiliationQuery};
 use throng_core::iq::IqAnswer;
 use xml::{Ns, TreeNode, Writer};
 
@@ -24,7 +29,7 @@ enum ListedPrivilege {
 }
 
 /// A list that the store has.
-pub(crate) struct StoredList {
+pub(crate) struct StoredAffiliationList {
     affiliation: Affiliation,
     position: AffiliationPosition,
     size: u32,
@@ -32,11 +37,11 @@ pub(crate) struct StoredList {
     count: u64,
 }
 
-impl StoredList {
-    /// The page of the store.
-    pub(crate) fn page(&self) -> AffiliationPage {
+impl StoredAffiliationList {
+    /// What the store is asked.
+    pub(crate) fn query(&self) -> AffiliationQuery {
         let affiliation = Some(self.affiliation.number());
-        AffiliationPage { affiliation, position: self.position.clone(), limit: self.size }
+        AffiliationQuery { affiliation, position: self.position.clone(), limit: self.size }
     }
 
     /// The answer. A list that is cut is a page, even if the client did not ask for one.
@@ -86,12 +91,13 @@ impl Room {
         &self,
         ctx: &RoomCtx<'_>,
         request: &RoomRequest<'_>,
-    ) -> Result<Option<StoredList>, StanzaError> {
+    ) -> Result<Option<StoredAffiliationList>, StanzaError> {
         if request.is_set || !self.affiliations.is_large() || !request.payload.is("query", Ns::MucAdmin) {
             return Ok(None);
         }
+        let mut items = request.payload.child_elements().filter(|child| child.is("item", Ns::MucAdmin));
         // Errors of the request are those of other lists.
-        let Some(item) = request.payload.child("item", Ns::MucAdmin) else { return Ok(None) };
+        let (Some(item), None) = (items.next(), items.next()) else { return Ok(None) };
         let named = item.attr("affiliation").and_then(|name| Affiliation::from_name(&name));
         if !matches!(named, Some(Affiliation::Member | Affiliation::Outcast)) {
             return Ok(None);
@@ -102,7 +108,11 @@ impl Room {
         };
         let page = RsmRequest::from_parent(request.payload)?;
         let size = page.as_ref().map_or(MAX_PAGE, |page| page.page_size(MAX_PAGE));
-        let user = |id: &str| Jid::parse(id).map_err(|_| StanzaError::new(StanzaCondition::ItemNotFound));
+        // XEP-0059, section 2.4.
+        let user = |id: &str| match Jid::parse(id) {
+            Ok(user) if self.affiliations.is(&user, affiliation) => Ok(user),
+            _ => Err(StanzaError::new(StanzaCondition::ItemNotFound)),
+        };
         let position = match page.map(|page| page.position) {
             None | Some(PagePosition::First) => AffiliationPosition::First,
             Some(PagePosition::After(id)) => AffiliationPosition::After(user(&id)?),
@@ -111,7 +121,7 @@ impl Room {
             Some(PagePosition::Index(index)) => AffiliationPosition::Index(index),
         };
         let count = self.affiliations.count(affiliation) as u64;
-        Ok(Some(StoredList { affiliation, position, size, count }))
+        Ok(Some(StoredAffiliationList { affiliation, position, size, count }))
     }
 
     /// What an item names, if the requester may retrieve it.

@@ -1,56 +1,52 @@
 //! Accounts that were removed: they lose what they have in a room. A ban stays, since nobody should end it by registering again.
 
 use jid::Jid;
+use store::FormerAccount;
 
-use super::presence::OccupantChange;
-use super::{Affiliations, Room, RoomCtx};
+use super::{Room, RoomCtx};
 use crate::privileges::Affiliation;
 
 impl Room {
-    /// Accounts were removed.
-    pub(crate) fn accounts_removed(&mut self, ctx: &mut RoomCtx<'_>, users: &[Jid]) {
-        for user in users {
-            self.registrations.remove(user);
-            self.voice_requests.remove(user);
-            self.roles.forget(user);
-            self.invitations.accept(user);
-            if self.hats.forget(user) {
-                self.note_change();
-            }
-            if self.creator == *user {
-                // As in the store.
-                self.creator = self.jid.clone();
-                self.note_change();
-            }
-            if self.affiliations.contains(user) && self.affiliations.of(user.as_ref()) > Affiliation::None {
-                self.change_affiliation(ctx, user, Affiliation::None, None, None, None);
+    /// Number of the last removal that it contains.
+    pub(crate) fn removals(&self) -> u64 {
+        self.removals
+    }
+
+    /// It contains all removals up to this number.
+    pub(crate) fn contains_removals(&mut self, number: u64) {
+        self.removals = number;
+    }
+
+    /// Whether a user has something in the room that ends with the account.
+    pub(crate) fn has_of_account(&self, user: &Jid) -> bool {
+        self.creator == *user || self.affiliations.contains(user) || self.hats.has_wearer(user)
+    }
+
+    /// Accounts were removed, in this order. An account that has one of the addresses by now keeps what it was given since.
+    pub(crate) fn accounts_removed(&mut self, ctx: &mut RoomCtx<'_>, removed: &[FormerAccount]) {
+        for one in removed {
+            if one.number > self.removals {
+                self.removals = one.number;
+                self.account_removed(ctx, &one.user);
             }
         }
     }
 
-    /// The store may have removed affiliations: these are left.
-    pub(crate) fn replace_affiliations(&mut self, ctx: &mut RoomCtx<'_>, affiliations: Affiliations) {
-        let occupants = self.occupants.iter();
-        let before: Vec<(String, Affiliation)> =
-            occupants.map(|one| (one.nick().to_owned(), self.affiliation_of(one))).collect();
-        if !self.put_affiliations_of_store(affiliations) {
-            return;
+    fn account_removed(&mut self, ctx: &mut RoomCtx<'_>, user: &Jid) {
+        self.registrations.remove(user);
+        self.voice_requests.remove(user);
+        self.roles.forget(user);
+        self.invitations.accept(user);
+        if self.hats.forget(user) {
+            self.note_change();
         }
-        for (nick, before) in before {
-            let Some(occupant) = self.occupants.get(&nick) else { continue };
-            let after = self.affiliation_of(occupant);
-            if after != before {
-                self.adapt_occupants(ctx, vec![nick], (before, after), &OccupantChange::default());
-            }
+        if self.creator == *user {
+            // As in the store.
+            self.creator = self.jid.clone();
+            self.note_change();
         }
-    }
-
-    /// Replaces affiliations by those of the store, unless it does not have all; whether they are replaced.
-    pub(crate) fn put_affiliations_of_store(&mut self, affiliations: Affiliations) -> bool {
-        if !self.is_persistent() || self.affiliations.has_unsaved() {
-            return false;
+        if self.affiliations.contains(user) && self.affiliations.of(user.as_ref()) > Affiliation::None {
+            self.change_affiliation(ctx, user, Affiliation::None, None, None, None);
         }
-        self.affiliations = affiliations;
-        true
     }
 }

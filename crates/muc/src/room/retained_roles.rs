@@ -20,6 +20,11 @@ impl RetainedRoles {
         self.0.iter().any(|one| one.as_ref() == user.bare()).then_some(RoomRole::Participant)
     }
 
+    /// Memory that they take, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.0.iter().map(|user| size_of::<Jid>() + user.as_str().len()).sum()
+    }
+
     fn set(&mut self, user: JidRef<'_>, role: RoomRole) {
         self.0.retain(|one| one.as_ref() != user.bare());
         if role == RoomRole::Participant {

@@ -51,8 +51,8 @@ impl SlowModeTimes {
         self.times(user, millis, seconds).last = millis;
     }
 
-    /// Whether one more message of a user without a body may be stored, which then counts.
-    fn permit_bodiless(&mut self, user: JidRef<'_>, millis: u64, seconds: u32) -> bool {
+    /// Counts one more message of a user without a body; false if it must not be stored.
+    fn try_count_bodiless(&mut self, user: JidRef<'_>, millis: u64, seconds: u32) -> bool {
         let times = self.times(user, millis, seconds);
         if !is_waiting(times.bodiless_since, millis, seconds) {
             (times.bodiless_since, times.bodiless) = (millis, 0);
@@ -93,6 +93,11 @@ impl SlowModeTimes {
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         let sent = self.users.iter().filter(|(_, times)| times.last > 0);
         sent.map(|(user, times)| (&**user, times.last))
+    }
+
+    /// Memory that they take, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes
     }
 
     fn of(&self, user: JidRef<'_>) -> Option<u64> {
@@ -146,12 +151,12 @@ impl Room {
         Ok(())
     }
 
-    /// Whether a message of a user without a body may be stored, which then counts.
-    pub(super) fn may_store_bodiless(&mut self, ctx: &RoomCtx<'_>, user: JidRef<'_>) -> bool {
+    /// Counts a message of a user without a body; false if it must not be stored.
+    pub(super) fn try_count_bodiless(&mut self, ctx: &RoomCtx<'_>, user: JidRef<'_>) -> bool {
         let seconds = self.config.slow_mode_seconds;
         seconds == 0
             || self.affiliation(ctx, user).is_privileged()
-            || self.slow_mode.permit_bodiless(user, ctx.now, seconds)
+            || self.slow_mode.try_count_bodiless(user, ctx.now, seconds)
     }
 }
 
@@ -193,7 +198,7 @@ mod tests {
     fn few_messages_without_a_body_are_stored_and_they_do_not_make_a_user_wait() {
         let mut times = SlowModeTimes::default();
         let hag = user(0);
-        let mut store = |millis| times.permit_bodiless(hag.as_ref(), millis, 20);
+        let mut store = |millis| times.try_count_bodiless(hag.as_ref(), millis, 20);
         let stored = (0..100).filter(|number| store(1_000_000 + number * 100)).count();
         assert_eq!(stored, usize::from(MAX_BODILESS));
         assert!(store(1_020_000));

@@ -5,7 +5,8 @@
 //! each hat octet 16, URI, title, hue; for each user with a hat octet 17, bare JID, URI, nothing
 //! ```
 //!
-//! Octets below 16 were affiliations.
+//! Octets below 16 are reserved: migration 0010 of `store-sql` moves entries with them to the table `room_affiliation`. Entries with unknown
+//! octets are ignored.
 //!
 //! # Pitfalls
 //!
@@ -66,6 +67,8 @@ pub(crate) struct LoadedRoom {
     pub(crate) record: RoomRecord,
     pub(crate) affiliations: Affiliations,
     pub(crate) history: Vec<RoomHistoryEntry>,
+    /// Number of the last removal of an account that it contains.
+    pub(crate) removals: u64,
 }
 
 impl Room {
@@ -103,10 +106,11 @@ impl Room {
 
     /// The room from the store; `None` if it cannot be read.
     pub(crate) fn restore(jid: Jid, options: Arc<ServiceOptions>, loaded: LoadedRoom) -> Option<Room> {
-        let LoadedRoom { record, affiliations, history } = loaded;
+        let LoadedRoom { record, affiliations, history, removals } = loaded;
         let limits = options.limits;
         let mut room = Room::create(jid, options, record.creator);
         room.affiliations = affiliations;
+        room.removals = removals;
         room.is_changed = false;
         let mut fields = FieldReader(&record.state);
         if fields.octet()? != VERSION {

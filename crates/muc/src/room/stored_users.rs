@@ -17,8 +17,8 @@ pub(super) struct StoredUsers {
     members: BTreeSet<Box<str>>,
     /// Banned users and domains.
     outcasts: BTreeSet<Box<str>>,
-    /// Bytes of all addresses.
-    address_bytes: usize,
+    /// Bytes of all texts.
+    text_bytes: usize,
     /// Reserved nicknames by user.
     nicks: BTreeMap<Box<str>, Box<str>>,
     /// Bytes of reasons by user.
@@ -42,7 +42,7 @@ impl StoredUsers {
     /// Memory of all of them, about.
     pub(super) fn memory_bytes(&self) -> usize {
         let others = self.nicks.len() * NICK_BYTES + self.reasons.len() * REASON_BYTES;
-        self.address_bytes + self.len() * ADDRESS_BYTES + others
+        self.text_bytes + self.len() * ADDRESS_BYTES + others
     }
 
     /// Number of those with this affiliation.
@@ -82,26 +82,31 @@ impl StoredUsers {
         nick: Option<Box<str>>,
         reason: usize,
     ) {
-        let users =
-            if affiliation == Affiliation::Member { &mut self.members } else { &mut self.outcasts };
-        if users.insert(address.into()) {
-            self.address_bytes += address.len();
-        }
+        let users = if affiliation == Affiliation::Member { &mut self.members } else { &mut self.outcasts };
+        users.insert(address.into());
         if let Some(nick) = nick {
             self.nicks.insert(address.into(), nick);
         }
         if reason > 0 {
             self.reasons.insert(address.into(), u32::try_from(reason).unwrap_or(u32::MAX));
         }
+        self.text_bytes += self.texts_of(address);
+    }
+
+    /// Bytes of the texts of a user: each tree has the address.
+    fn texts_of(&self, address: &str) -> usize {
+        let nick = self.nicks.get(address).map_or(0, |nick| address.len() + nick.len());
+        let reason = if self.reasons.contains_key(address) { address.len() } else { 0 };
+        address.len() + nick + reason
     }
 
     /// Removes a user.
     pub(super) fn remove(&mut self, address: &str) -> Option<RemovedUser> {
         let bytes = self.bytes(address)?;
         let affiliation = self.of(address)?;
+        self.text_bytes -= self.texts_of(address);
         self.members.remove(address);
         self.outcasts.remove(address);
-        self.address_bytes -= address.len();
         self.reasons.remove(address);
         Some(RemovedUser { affiliation, nick: self.nicks.remove(address), bytes })
     }

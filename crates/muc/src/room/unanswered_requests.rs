@@ -63,6 +63,14 @@ impl UnansweredRequests {
         Ok(true)
     }
 
+    /// Memory that they take, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let bytes = |one: &UnansweredRequest| {
+            size_of::<UnansweredRequest>() + one.user.as_str().len() + one.content.len()
+        };
+        self.0.iter().map(bytes).sum()
+    }
+
     /// The request is answered.
     pub(super) fn remove(&mut self, user: &Jid) {
         self.0.retain(|one| one.user != *user);

@@ -351,3 +351,34 @@ fn reasons_of_entries_that_exist_count_for_the_bound_of_bytes() {
     let refused = (0..15).map(|batch| admin(&coven.owner, "set", &items(batch * 100, &reason)).concat());
     assert!(refused.filter(|answer| answer.contains("<resource-constraint ")).count() >= 4);
 }
+
+#[test]
+fn section_17_3_who_is_no_administrator_of_the_service_any_more_is_an_occupant_like_others() {
+    for members_only in ["0", "1"] {
+        let play = Shakespeare::new();
+        let crone = play.room(&field("muc#roomconfig_membersonly", members_only));
+        admin(&crone, "set", "<item affiliation='member' jid='hag66@example.com'/>");
+        let (hag, wicca) = (play.hag(), play.wicca());
+        enter(&hag, "thirdwitch");
+        play.engine.node.set_admins([jid::Jid::parse("wiccarocks@example.com").unwrap()]);
+        play.engine.advance(1);
+        assert!(enter(&wicca, "secondwitch").concat().contains("affiliation='owner'"));
+        forget(&[&crone, &hag, &wicca]);
+        play.engine.node.set_admins([]);
+        play.engine.advance(1);
+        let received = crone.recv().concat();
+        match members_only {
+            "1" => assert!(received.contains("<status code='321'/>"), "{received}"),
+            _ => assert!(received.contains("affiliation='none'") && received.contains("role='participant'")),
+        }
+        forget(&[&wicca]);
+        let kick = admin(&wicca, "set", "<item nick='thirdwitch' role='none'/>");
+        assert_error(&kick, "auth", "forbidden");
+        // One who becomes an administrator is shown as an owner.
+        forget(&[&crone]);
+        play.engine.node.set_admins([jid::Jid::parse("hag66@example.com").unwrap()]);
+        play.engine.advance(1);
+        let received = crone.recv().concat();
+        assert!(received.contains("affiliation='owner'") && received.contains("/thirdwitch"), "{received}");
+    }
+}

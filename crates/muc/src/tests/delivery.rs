@@ -179,3 +179,25 @@ fn section_7_5_nobody_leaves_because_private_messages_fill_a_queue() {
     let pinged = request(&hag, "get", &format!("{ROOM}/thirdwitch"), "<ping xmlns='urn:xmpp:ping'/>");
     assert!(pinged.last().unwrap().contains("type='result'"), "{pinged:?}");
 }
+
+#[test]
+fn section_18_1_2_private_messages_to_others_do_not_keep_ghosts_in_the_room() {
+    let play = Shakespeare::with(&[("stanzas_per_second_per_sender", OptionValue::Int(0))]);
+    let crone = play.room("");
+    let (hag, wicca, hecate) = (play.hag(), play.wicca(), play.hecate());
+    enter(&hag, "thirdwitch");
+    enter(&wicca, "secondwitch");
+    enter(&hecate, "hecate");
+    // More than the room remembers.
+    for number in 0..200 {
+        let body = "<body>x</body></message>";
+        wicca.send(&format!("<message to='{ROOM}/hecate' type='chat' id='n{number}'>{body}"));
+        forget(&[&hecate]);
+    }
+    forget(&[&crone]);
+    let error = error("cancel", "service-unavailable");
+    hag.send(&format!("<message to='{ROOM}/firstwitch' type='error' id='m1'>{error}</error></message>"));
+    assert!(crone.recv().concat().contains("<status code='333'/>"), "of a message to all");
+    hecate.send(&format!("<message to='{ROOM}/secondwitch' type='error' id='n7'>{error}</error></message>"));
+    assert!(!crone.recv().concat().contains("<status code='333'/>"), "of a replaced private message");
+}

@@ -6,8 +6,8 @@ use jid::Jid;
 use super::*;
 
 const MEMBERS: usize = 100_000;
-/// Bytes of a member of a large room.
-const MEMBER_BYTES: isize = 20;
+/// Bytes of a member of a large room, with an address of 18 bytes.
+const MEMBER_BYTES: isize = 60;
 
 fn stored_state(play: &Shakespeare) -> (usize, usize) {
     let room = Jid::parse(ROOM).unwrap();
@@ -91,6 +91,9 @@ fn a_hundred_thousand_members_are_set_listed_admitted_and_removed() {
     }
     assert_eq!(page(&crone, "<max>9</max>"), (Vec::new(), 0));
     assert_eq!(stored_state(&play), (state, 1));
+    // Lists that are short again are in memory.
+    let temporary = configure(&crone, &field("muc#roomconfig_persistentroom", "0"));
+    assert!(temporary.contains("type='result'"), "{temporary}");
     assert_error(&enter(&member, "member"), "auth", "registration-required");
 }
 
@@ -112,4 +115,57 @@ fn a_change_of_a_list_writes_one_row_and_not_the_room() {
     assert_eq!((&*stored.record.title, stored.affiliations.len()), ("written by the test", 100));
     let eighth = stored.affiliations.iter().find(|one| one.user.local() == Some("u8")).unwrap();
     assert_eq!((eighth.affiliation, &*eighth.nick), (2, "eighth"));
+}
+
+#[test]
+fn xep_0059_section_2_4_a_position_is_a_user_of_the_list() {
+    let play = Shakespeare::with(&[("stanzas_per_second_per_sender", OptionValue::Int(0))]);
+    let crone = play.room(&field("muc#roomconfig_persistentroom", "1"));
+    for from in (0..1_100).step_by(100) {
+        set(&crone, from, "member");
+    }
+    admin(&crone, "set", "<item affiliation='outcast' jid='hag66@example.com'/>");
+    let list = |position: &str| {
+        let set = format!("<set xmlns='http://jabber.org/protocol/rsm'><max>1</max>{position}</set>");
+        admin(&crone, "get", &format!("<item affiliation='member'/>{set}"))
+    };
+    // An account, an address of another list and one that is nowhere: the answers do not tell them apart.
+    for user in ["hecate@example.com", "hag66@example.com", "nobody@example.com", "crone1@example.com", "@"] {
+        for position in ["after", "before"] {
+            let answer = list(&format!("<{position}>{user}</{position}>"));
+            assert_error(&answer, "cancel", "item-not-found");
+        }
+    }
+    assert_eq!(list("<after>u7@example.com</after>").concat().matches("<item ").count(), 1);
+    let two = admin(&crone, "get", "<item affiliation='member'/><item affiliation='outcast'/>");
+    assert_error(&two, "modify", "bad-request");
+}
+
+#[test]
+fn half_of_the_bytes_of_long_lists_is_for_users_who_are_invited() {
+    let play = Shakespeare::with(&[
+        ("affiliations", OptionValue::Int(100_000)),
+        ("stanzas_per_second_per_sender", OptionValue::Int(0)),
+    ]);
+    let fields = field("muc#roomconfig_persistentroom", "1") + &field("muc#roomconfig_membersonly", "1");
+    let crone = play.room(&fields);
+    play.engine.node.set_admins([Jid::parse("wiccarocks@example.com").unwrap()]);
+    let wicca = play.wicca();
+    // 600 kB of several MB.
+    for batch in 0..60 {
+        let items: String = (0..100)
+            .map(|n| {
+                let user = format!("{}{}", "x".repeat(85), batch * 100 + n);
+                format!("<item affiliation='member' jid='{user}@example.com'/>")
+            })
+            .collect();
+        // Invitations to users that do not exist come back after it.
+        let answer = admin(&wicca, "set", &items).concat();
+        assert!(answer.contains("type='result'"), "{answer}");
+    }
+    let invite = "<invite to='hecate@example.com'/>";
+    let message =
+        format!("<message to='{ROOM}'><x xmlns='http://jabber.org/protocol/muc#user'>{invite}</x></message>");
+    assert_eq!(crone.request(&message).concat().matches("type='error'").count(), 0);
+    assert!(enter(&play.hecate(), "hecate").concat().contains("affiliation='member'"));
 }

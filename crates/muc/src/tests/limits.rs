@@ -250,8 +250,10 @@ fn users_who_are_invited_fill_half_of_the_bytes_of_the_lists() {
     play.engine.node.set_admins([jid::Jid::parse("hag66@example.com").unwrap()]);
     let hag = play.hag();
     enter(&hag, "thirdwitch");
-    play.engine.node.set_admins([]);
     admin(&crone, "set", "<item affiliation='member' jid='hag66@example.com'/>");
+    play.engine.node.set_admins([]);
+    play.engine.advance(1);
+    forget(&[&crone, &hag]);
     let long = "x".repeat(1_000);
     let refused = (0..2_000).find(|number| {
         let invite = format!("<invite to='{long}{number}@example.com'/>");
@@ -266,4 +268,67 @@ fn users_who_are_invited_fill_half_of_the_bytes_of_the_lists() {
     assert!((400..600).contains(&refused.expect("a limit")), "{refused:?}");
     let ban = format!("<item affiliation='outcast' jid='{long}@example.org'/>");
     assert!(!admin(&crone, "set", &ban).concat().contains("<error"));
+}
+
+#[test]
+fn what_waits_for_answers_counts_as_memory_of_the_creator_and_ids_are_bounded() {
+    let play = Shakespeare::with(&[
+        ("memory_per_user", OptionValue::Int(150_000)),
+        ("stanzas_per_second_per_sender", OptionValue::Int(0)),
+    ]);
+    let crone = play.room("");
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    let to = format!("{ROOM}/firstwitch");
+    let iq = |id: &str| {
+        let payload = "<query xmlns='jabber:iq:version'/>";
+        hag.request(&format!("<iq type='get' to='{to}' id='{id}'>{payload}</iq>"))
+    };
+    assert_error(&iq(&"i".repeat(1_025)), "modify", "not-acceptable");
+    let create = |room: &str| {
+        let to = format!("{room}@conference.example.com/witch");
+        crone.request(&format!("<presence to='{to}'>{MUC}</presence>")).concat()
+    };
+    assert!(create("heath").contains("<status code='201'/>"));
+    for number in 0..150 {
+        let id = format!("{number:03}{}", "i".repeat(1_000));
+        if number < 32 {
+            iq(&id);
+        }
+        hag.send(&format!("<message to='{to}' type='chat' id='{id}'><body>x</body></message>"));
+        forget(&[&crone]);
+    }
+    let refused = create("moor");
+    assert!(refused.contains("<not-allowed "), "{refused}");
+    // They expire.
+    play.engine.advance(301);
+    iq("last");
+    hag.send(&format!("<message to='{to}' type='chat' id='last'><body>x</body></message>"));
+    forget(&[&crone]);
+    assert!(create("moor").contains("<status code='201'/>"));
+}
+
+#[test]
+fn users_are_banned_although_the_rooms_of_the_creator_take_too_much_memory() {
+    let play = Shakespeare::with(&[
+        ("memory_per_user", OptionValue::Int(150_000)),
+        ("stanzas_per_second_per_sender", OptionValue::Int(0)),
+    ]);
+    let crone = play.room("");
+    let hag = play.hag();
+    enter(&hag, "thirdwitch");
+    let body = "x".repeat(10_000);
+    // What a room has after an input above the bound is less, so it is above it at some inputs only.
+    let change = |number: usize, affiliation: &str| {
+        hag.send(&format!("<message to='{ROOM}' type='groupchat'><body>{body}</body></message>"));
+        forget(&[&crone, &hag]);
+        let user = format!("{affiliation}{number}@example.org");
+        admin(&crone, "set", &format!("<item affiliation='{affiliation}' jid='{user}'/>")).concat()
+    };
+    let answers: Vec<String> = (0..50).map(|number| change(number, "member")).collect();
+    assert!(answers.iter().any(|answer| answer.contains("<resource-constraint ")), "{answers:?}");
+    for number in 0..50 {
+        let answer = change(number, "outcast");
+        assert!(answer.contains("type='result'"), "{number}: {answer}");
+    }
 }

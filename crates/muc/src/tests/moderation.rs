@@ -37,7 +37,8 @@ fn xep_0425_a_moderator_retracts_a_message_and_newcomers_receive_a_tombstone() {
          <reason>This message contains inappropriate content for this forum</reason></moderate>"
     );
     assert_error(&request(&hag, "set", ROOM, &moderate), "modify", "forbidden");
-    let received = request(&crone, "set", ROOM, &moderate);
+    let unmasked = crone.request(&format!("<iq type='set' to='{ROOM}' id='r1'>{moderate}</iq>"));
+    let received = masked(unmasked.clone());
     assert_same(&received[1..], &[result(&crone)]);
     for part in [
         &*format!("<retract xmlns='urn:xmpp:message-retract:1' id='{id}'>"),
@@ -46,8 +47,12 @@ fn xep_0425_a_moderator_retracts_a_message_and_newcomers_receive_a_tombstone() {
     ] {
         assert!(received[0].contains(part), "{received:?} does not contain {part}");
     }
+    let retraction = stanza_id(&unmasked[..1]);
     let received = enter(&play.wicca(), "secondwitch").concat();
     assert!(!received.contains("magic potions") && received.contains("<retracted "), "{received}");
+    // XEP-0424, section 5: clients match it with the retraction.
+    let tombstone = received.split_once("<retracted ").unwrap().1.split_once('>').unwrap().0;
+    assert!(tombstone.contains(&format!("id='{retraction}'")), "{tombstone} {retraction}");
 }
 
 #[test]

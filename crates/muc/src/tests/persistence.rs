@@ -199,3 +199,67 @@ fn a_long_history_is_bounded_although_old_messages_are_not_removed_each_time() {
     let stored = stored.unwrap().unwrap().history.len();
     assert!((1_000..1_300).contains(&stored), "{stored}");
 }
+
+#[test]
+fn a_room_that_could_not_be_removed_is_replaced_when_it_becomes_persistent_again() {
+    let play = Shakespeare::new();
+    let crone = play.room(&persistent(""));
+    let (hag, wicca) = ("<item affiliation='outcast' jid='hag66@example.com'/>", "wiccarocks@example.com");
+    admin(&crone, "set", &format!("<item affiliation='member' jid='{wicca}'/>"));
+    say(&crone, "<body>before</body>");
+    play.engine.set_store_failing(true);
+    assert!(configure(&crone, &field("muc#roomconfig_persistentroom", "0")).contains("type='error'"));
+    admin(&crone, "set", hag);
+    admin(&crone, "set", &format!("<item affiliation='none' jid='{wicca}'/>"));
+    say(&crone, "<body>while it was temporary</body>");
+    play.engine.set_store_failing(false);
+    assert!(configure(&crone, &persistent("")).contains("type='result'"));
+    leave(&crone, "firstwitch");
+    assert_error(&enter(&play.hag(), "thirdwitch"), "auth", "forbidden");
+    let entered = enter(&play.wicca(), "secondwitch").concat();
+    assert!(entered.contains("affiliation='none'"), "{entered}");
+    assert!(entered.contains("before") && entered.contains("while it was temporary"), "{entered}");
+}
+
+#[test]
+fn a_destroyed_room_whose_removal_fails_is_removed_later_and_never_used_again() {
+    let play = Shakespeare::new();
+    let crone = play.room(&persistent(""));
+    say(&crone, "<body>before</body>");
+    let jid = jid::Jid::parse(ROOM).unwrap();
+    let is_stored =
+        || play.engine.block_on(play.engine.stores.rooms.load(jid.as_ref(), 9)).unwrap().is_some();
+    play.engine.set_store_failing(true);
+    assert!(owner(&crone, "set", "<destroy/>").concat().contains("type='error'"));
+    // Not as it was, and not anew.
+    assert!(enter(&crone, "firstwitch").concat().contains("type='error'"));
+    play.engine.set_store_failing(false);
+    let entered = enter(&crone, "firstwitch").concat();
+    assert!(entered.contains("<status code='201'/>") && !entered.contains("before"), "{entered}");
+    assert!(!is_stored());
+    // Without another input, too.
+    configure(&crone, &persistent(""));
+    play.engine.set_store_failing(true);
+    assert!(owner(&crone, "set", "<destroy/>").concat().contains("type='error'"));
+    play.engine.advance(10);
+    play.engine.set_store_failing(false);
+    assert!(is_stored());
+    play.engine.advance(5);
+    assert!(!is_stored());
+}
+
+#[test]
+fn the_last_change_before_a_room_leaves_memory_is_stored_later_if_the_store_fails() {
+    let play = Shakespeare::new();
+    let crone = play.room(&persistent(""));
+    let ban = "<item affiliation='outcast' jid='hag66@example.com'/>";
+    play.engine.set_store_failing(true);
+    assert!(admin(&crone, "set", ban).concat().contains("type='error'"));
+    crone.request(&format!("<presence to='{ROOM}/firstwitch' type='unavailable'/>"));
+    play.engine.set_store_failing(false);
+    play.engine.advance(5);
+    assert_error(&enter(&play.hag(), "thirdwitch"), "auth", "forbidden");
+    let jid = jid::Jid::parse(ROOM).unwrap();
+    let stored = play.engine.block_on(play.engine.stores.rooms.load(jid.as_ref(), 0)).unwrap().unwrap();
+    assert_eq!(stored.affiliations.len(), 2, "the owner and the ban");
+}

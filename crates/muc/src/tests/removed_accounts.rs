@@ -1,13 +1,11 @@
 //! Accounts that are removed, and those that have their names later.
 
-use std::sync::Arc;
-
 use jid::Jid;
 use throng_core::feature_notice::NoticeCtx;
 
 use super::several_nodes::{Cluster, ROOMS, room};
 use super::*;
-use crate::account_removals::RoomsOfHost;
+use crate::removed_accounts::handle_notice;
 
 fn remove(play: &Shakespeare, user: &str) {
     let jid = Jid::parse(&format!("{user}@example.com")).unwrap();
@@ -104,29 +102,84 @@ fn rooms_on_other_nodes_learn_of_removals() {
     }
 }
 
+/// The occupant id of a client that has entered.
+fn own_id(entered: &[String]) -> String {
+    let own = entered.iter().find(|one| one.contains("<status code='110'/>")).unwrap();
+    let id = own.split_once("<occupant-id ").unwrap().1.split_once(" id='").unwrap().1;
+    id.split('\'').next().unwrap().to_owned()
+}
+
 #[test]
-fn a_node_that_may_have_missed_removals_reads_the_affiliations_again() {
-    let play = Shakespeare::new();
-    let crone = play.room(&field("muc#roomconfig_persistentroom", "1"));
-    let (wicca, hag) = (play.wicca(), play.hag());
-    admin(&crone, "set", &(member("admin", "wiccarocks", "second") + &member("member", "hag66", "")));
-    enter(&wicca, "second");
-    enter(&hag, "thirdwitch");
-    forget(&[&crone, &wicca, &hag]);
-    // Another node has removed the account, and its notice is lost.
-    let jid = Jid::parse("wiccarocks@example.com").unwrap();
-    play.engine.block_on(play.engine.stores.accounts.remove(jid.as_ref())).unwrap().unwrap();
-    let host = play.engine.node.host("example.com").unwrap();
-    let rooms: Arc<_> = host.extensions.get::<RoomsOfHost>().unwrap().0.clone();
-    let node = &play.engine.node;
-    rooms.handle_removal_notice(&NoticeCtx { node, host: &host, from: None, content: None });
-    play.engine.run_tasks();
-    let received = crone.recv().concat();
-    assert!(received.contains("affiliation='none'") && received.contains("role='participant'"), "{received}");
-    assert!(!received.contains("thirdwitch"), "{received}");
-    forget(&[&wicca]);
-    assert_error(&admin(&wicca, "set", &member("member", "hecate", "")), "auth", "forbidden");
-    assert!(admin(&crone, "get", "<item affiliation='member'/>").concat().contains("hag66"));
+fn a_node_that_may_have_missed_removals_reads_them() {
+    // With a notice that says so, and without one.
+    for (persistent, has_notice) in [("0", true), ("1", true), ("0", false), ("1", false)] {
+        let play = Shakespeare::new();
+        let crone = play.room(&field("muc#roomconfig_persistentroom", persistent));
+        let (wicca, hag) = (play.wicca(), play.hag());
+        admin(&crone, "set", &(member("admin", "wiccarocks", "second") + &member("member", "hag66", "")));
+        let enter_unmasked = |client: &NodeClient, nick: &str| {
+            client.request(&format!("<presence to='{ROOM}/{nick}'>{MUC}</presence>"))
+        };
+        let former = own_id(&enter_unmasked(&wicca, "second"));
+        enter(&hag, "thirdwitch");
+        forget(&[&crone, &wicca, &hag]);
+        // Another program has removed the account.
+        let jid = Jid::parse("wiccarocks@example.com").unwrap();
+        play.engine.block_on(play.engine.stores.accounts.remove(jid.as_ref())).unwrap().unwrap();
+        match has_notice {
+            true => {
+                let host = play.engine.node.host("example.com").unwrap();
+                let node = &play.engine.node;
+                handle_notice(&NoticeCtx { node, host: &host, from: None, content: None });
+                play.engine.run_tasks();
+            }
+            false => play.engine.advance(10),
+        }
+        let received = crone.recv().concat();
+        assert!(
+            received.contains("affiliation='none'") && received.contains("role='participant'"),
+            "{received}"
+        );
+        assert!(!received.contains("thirdwitch"), "{received}");
+        forget(&[&wicca]);
+        assert_error(&admin(&wicca, "set", &member("member", "hecate", "")), "auth", "forbidden");
+        assert!(admin(&crone, "get", "<item affiliation='member'/>").concat().contains("hag66"));
+        wicca.request(&format!("<presence to='{ROOM}/second' type='unavailable'/>"));
+        play.engine.create_user("wiccarocks");
+        let again = play.engine.connect("wiccarocks", "again");
+        assert_ne!(own_id(&enter_unmasked(&again, "second")), former, "another user");
+        // What the next account is given stays.
+        admin(&crone, "set", &member("admin", "wiccarocks", "second"));
+        play.engine.advance(20);
+        assert!(admin(&crone, "get", "<item affiliation='admin'/>").concat().contains("wiccarocks"));
+    }
+}
+
+#[test]
+fn a_room_of_a_lost_node_does_not_have_accounts_that_were_removed_meanwhile() {
+    let mut cluster = Cluster::new(3);
+    let crone = cluster.connect(0, "crone1");
+    for number in 0..ROOMS {
+        cluster.enter(&crone, number, "firstwitch");
+        cluster.configure(&crone, number, number % 2 == 0);
+        let item = member("admin", "hag66", "third");
+        let query = format!("<query xmlns='http://jabber.org/protocol/muc#admin'>{item}</query>");
+        cluster.send(&crone, &format!("<iq type='set' to='{}' id='a1'>{query}</iq>", room(number)));
+    }
+    cluster.pass(2);
+    // While nobody has its rooms in memory.
+    cluster.nodes.crash(1);
+    let jid = Jid::parse("hag66@example.com").unwrap();
+    let first = cluster.nodes.node(0);
+    first.block_on(first.stores.accounts.remove(jid.as_ref())).unwrap().unwrap();
+    cluster.pass(15);
+    cluster.nodes.node(0).create_user("hag66");
+    let hag = cluster.connect(2, "hag66");
+    for number in 0..ROOMS {
+        let entered = cluster.enter(&hag, number, "thirdwitch");
+        assert!(entered.contains("<status code='110'/>"), "room {number}: {entered}");
+        assert!(!entered.contains("affiliation='admin'"), "room {number}: {entered}");
+    }
 }
 
 #[test]
@@ -136,13 +189,11 @@ fn xep_0421_the_next_account_with_the_name_of_a_removed_one_has_another_occupant
     let id = |room: &str| {
         let client = play.hag();
         let to = format!("{room}@conference.example.com/thirdwitch");
-        let entered = client.request(&format!("<presence to='{to}'>{MUC}</presence>")).concat();
-        let own = entered.split("<presence ").find(|one| one.contains("<status code='110'/>")).unwrap();
-        let id = own.split_once("<occupant-id ").unwrap().1.split_once(" id='").unwrap().1;
+        let id = own_id(&client.request(&format!("<presence to='{to}'>{MUC}</presence>")));
         client.send(&format!("<presence to='{to}' type='unavailable'/>"));
         client.close();
         play.engine.run_tasks();
-        id.split('\'').next().unwrap().to_owned()
+        id
     };
     let (first, other) = (id("coven"), id("heath"));
     assert_eq!(id("coven"), first);

@@ -596,3 +596,31 @@ fn a_search_omits_the_number_of_occupants_of_rooms_of_other_nodes() {
     assert_eq!(received.matches("<nusers>1</nusers>").count(), here, "{received}");
     assert_eq!(received.matches("<nusers>").count(), here, "{received}");
 }
+
+#[test]
+fn a_room_whose_first_write_was_not_committed_is_taken_over_with_everything() {
+    let mut cluster = Cluster::new(3);
+    let (crone, wicca) = (cluster.connect(0, "crone1"), cluster.connect(2, "wiccarocks"));
+    let number = (0..ROOMS).find(|number| cluster.owner(*number) == Some(1)).unwrap();
+    cluster.enter(&crone, number, "firstwitch");
+    cluster.configure(&crone, number, false);
+    cluster.enter(&wicca, number, "secondwitch");
+    let ban = "<item affiliation='outcast' jid='hag66@example.com'/>";
+    let query = format!("<query xmlns='http://jabber.org/protocol/muc#admin'>{ban}</query>");
+    cluster.send(&crone, &format!("<iq type='set' to='{}' id='a1'>{query}</iq>", room(number)));
+    cluster.pass(2);
+    cluster.nodes.node(1).set_store_failing(true);
+    let refused = cluster.configure(&crone, number, true);
+    assert!(refused.contains("type='error'"), "{refused}");
+    forget(&[&crone, &wicca]);
+    cluster.nodes.crash(1);
+    cluster.pass(15);
+    let received = crone.recv();
+    assert!(with_status(&received, 110).is_empty(), "nobody leaves: {received:?}");
+    assert_eq!(bodies(&cluster.say(&crone, number, "after"), number), ["after"]);
+    assert_eq!(bodies(&wicca.recv(), number), ["after"]);
+    let jid = Jid::parse(&room(number)).unwrap();
+    let stored = cluster.nodes.node(0).block_on(cluster.nodes.stores.rooms.load(jid.as_ref(), 9));
+    let stored = stored.unwrap().expect("it is stored by its next home node");
+    assert_eq!((stored.affiliations.len(), stored.history.len()), (2, 1));
+}

@@ -348,6 +348,11 @@ impl DuePresence {
         self.0.lock().nodes.keys().copied().collect()
     }
 
+    /// Number of items that are due, and of the tasks that may send one. 0 only if everything was sent.
+    pub(super) fn count(&self) -> usize {
+        self.0.lock().nodes.values().map(|due| 1 + due.items.len() + due.pushes.count()).sum()
+    }
+
     /// Whether the caller must start a task. A task that is running tries again instead.
     pub(super) fn begin(&self, node: NodeId) -> bool {
         match self.0.lock().nodes.get_mut(&node) {

@@ -170,6 +170,7 @@ impl ClusteredNode<'_> {
         // The store may have more.
         let host = Guard::into_inner(session.account.host());
         if session.is_available() {
+            self.begin_flushing(&session.account);
             self.run_event_spawned(LifecycleEvent::Available(session.clone()), host);
         }
         Ok((session, handled))

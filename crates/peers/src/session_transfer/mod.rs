@@ -56,8 +56,9 @@ use throng_core::shared_stanza::SharedStanza;
 use self::phases::{IncomingEvent, IncomingPhase, OutgoingPhase};
 use crate::ClusteredNode;
 use crate::envelope_kinds::{FORWARDED_PRESENCE, FORWARDED_PROBE, SESSION_STATE};
+use crate::notices::write_text;
 use crate::peer_push::pushed_unavailable;
-use crate::presence_change::{encode_change, write_text};
+use crate::presence_change::encode_change;
 
 pub use offers::{OfferedSession, OfferedSessionHandler, TakeOfferedSession, offer_session};
 

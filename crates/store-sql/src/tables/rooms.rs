@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jid::{Jid, JidRef};
 use store::rooms::{
-    AffiliationPage, AffiliationPosition, FormerAccount, KEEP_ALL, LOADED_AFFILIATIONS, ListedRoom,
+    AffiliationPosition, AffiliationQuery, FormerAccount, KEEP_ALL, LOADED_AFFILIATIONS, ListedRoom,
     MAX_COUNT, NO_AFFILIATION, RoomAffiliation, RoomHistoryEntry, RoomRecord, RoomUpdate, StoredRoom,
     WriteFence,
 };
@@ -30,10 +30,12 @@ pub(crate) struct RoomStatements {
     affiliations_with: [String; 2],
     put_affiliations: RowsStatement,
     remove_affiliations: RowStatement,
+    next_removal: String,
+    removal: String,
     put_former: String,
     count_removal: String,
+    put_removal: String,
     former: String,
-    removals: String,
     list: String,
     list_all: String,
     count: String,
@@ -68,8 +70,9 @@ impl TableStatements for RoomStatements {
             },
             find: d.sql("SELECT r.room FROM address a JOIN room r ON r.room = a.id WHERE a.jid = ?"),
             load: d.sql(
-                "SELECT r.room, c.jid, r.public, r.title, r.state FROM address a JOIN room r ON r.room = a.id \
-                 JOIN address c ON c.id = r.creator WHERE a.jid = ?",
+                "SELECT r.room, c.jid, r.public, r.title, r.state, \
+                 (SELECT n.number FROM removal_counter n WHERE n.id = 1) \
+                 FROM address a JOIN room r ON r.room = a.id JOIN address c ON c.id = r.creator WHERE a.jid = ?",
             ),
             history: d.sql("SELECT id, message FROM room_message WHERE room = ? ORDER BY id DESC LIMIT ?"),
             put: d.upsert("room", &["room"], &["service", "creator", "public", "title", "state"], 1),
@@ -90,14 +93,15 @@ impl TableStatements for RoomStatements {
                 d,
                 "DELETE FROM room_affiliation WHERE room = ? AND entity = ?",
             ),
+            // The row is locked until the transaction ends, so numbers are committed in their order.
+            next_removal: d.sql("UPDATE removal_counter SET number = number + 1 WHERE id = 1"),
+            removal: d.sql("SELECT number FROM removal_counter WHERE id = 1"),
             put_former: d.insert_new("former_account", &["entity", "times"], 1),
             count_removal: d.sql("UPDATE former_account SET times = times + 1 WHERE entity = ?"),
+            put_removal: d.upsert("account_removal", &["entity"], &["number"], 1),
             former: d.sql(
-                "SELECT a.jid, f.times FROM former_account f JOIN address a ON a.id = f.entity \
-                 WHERE f.entity > ? ORDER BY f.entity LIMIT ?",
-            ),
-            removals: d.sql(
-                "SELECT f.times FROM address a JOIN former_account f ON f.entity = a.id WHERE a.jid = ?",
+                "SELECT a.jid, f.times, r.number FROM account_removal r JOIN former_account f ON f.entity = r.entity \
+                 JOIN address a ON a.id = r.entity WHERE r.number > ? ORDER BY r.number LIMIT ?",
             ),
             list: d.sql(
                 "SELECT r.room, a.jid, r.title FROM address s JOIN room r ON r.service = s.id \
@@ -129,9 +133,10 @@ impl TableStatements for RoomStatements {
             &self.newest_beyond,
             &self.trim,
             self.remove_affiliations.text(),
+            &self.next_removal,
+            &self.removal,
             &self.count_removal,
             &self.former,
-            &self.removals,
             &self.list,
             &self.list_all,
             &self.count,
@@ -162,11 +167,12 @@ async fn load(conn: &mut DbConnection, name: &str, messages: u32) -> Result<Opti
         state: row.bytes(4)?.to_vec(),
     };
     let room = row.number(0)?;
-    let first = AffiliationPage {
+    let first = AffiliationQuery {
         affiliation: None,
         position: AffiliationPosition::First,
         limit: LOADED_AFFILIATIONS,
     };
+    let removals = row.number(5)?;
     let affiliations = affiliations(conn, room, &first).await?;
     let args = [Arg::number(room), Arg::number(messages.into())];
     let rows = conn.fetch_all(&context.sql.rooms.history, &args).await?;
@@ -177,14 +183,14 @@ async fn load(conn: &mut DbConnection, name: &str, messages: u32) -> Result<Opti
     };
     // The newest came first.
     let history = rows.iter().rev().map(entry).collect::<Result<_, StoreError>>()?;
-    Ok(Some(StoredRoom { record, affiliations, history }))
+    Ok(Some(StoredRoom { record, affiliations, history, removals }))
 }
 
 /// A page of affiliations of a stored room.
 async fn affiliations(
     conn: &mut DbConnection,
     room: u64,
-    page: &AffiliationPage,
+    page: &AffiliationQuery,
 ) -> Result<Vec<RoomAffiliation>, StoreError> {
     let context = conn.context.clone();
     let (is_reverse, user, offset) = match &page.position {
@@ -374,32 +380,30 @@ async fn remove(conn: &mut DbConnection, name: &str) -> Result<bool, StoreError>
 /// An account was removed, inside its transaction.
 pub(super) async fn count_removal(conn: &mut DbConnection, account: u64) -> Result<(), StoreError> {
     let context = conn.context.clone();
+    let sql = &context.sql.rooms;
     let account = Arg::number(account);
-    conn.execute(&context.sql.rooms.put_former, &[account, Arg::number(0)]).await?;
-    conn.execute(&context.sql.rooms.count_removal, &[account]).await.map(drop)
-}
-
-fn times(number: u64) -> Result<u32, StoreError> {
-    u32::try_from(number).map_err(|_| corrupt("an account was removed too many times"))
+    conn.execute(&sql.next_removal, &[]).await?;
+    let row = conn.fetch_optional(&sql.removal, &[]).await?;
+    let number = row.map(|row| row.number(0)).transpose()?;
+    let number = number.ok_or_else(|| corrupt("the number of removals of accounts is missing"))?;
+    conn.execute(&sql.put_former, &[account, Arg::number(0)]).await?;
+    conn.execute(&sql.count_removal, &[account]).await?;
+    conn.execute(&sql.put_removal, &[account, Arg::number(number)]).await.map(drop)
 }
 
 async fn former_accounts(
     conn: &mut DbConnection,
-    after: Option<&Jid>,
+    after: u64,
     limit: u32,
 ) -> Result<Vec<FormerAccount>, StoreError> {
     let context = conn.context.clone();
-    let after = match after {
-        None => 0,
-        Some(user) => match address_dictionary::find(conn, &[user.as_str()]).await?.into_values().next() {
-            Some(id) => id.get().into(),
-            None => return Ok(Vec::new()),
-        },
-    };
     let args = [Arg::number(after), Arg::number(limit.into())];
     let rows = conn.fetch_all(&context.sql.rooms.former, &args).await?;
-    let former =
-        |row: &SqlRow| Ok(FormerAccount { user: address(row.text(0)?)?, times: times(row.number(1)?)? });
+    let former = |row: &SqlRow| {
+        let times = u32::try_from(row.number(1)?);
+        let times = times.map_err(|_| corrupt("an account was removed too many times"))?;
+        Ok(FormerAccount { user: address(row.text(0)?)?, times, number: row.number(2)? })
+    };
     rows.iter().map(former).collect()
 }
 
@@ -443,6 +447,9 @@ impl Rooms for SqlStores {
             |conn, (name, update, fence)| {
                 Box::pin(async move {
                     check_fence(conn, fence.as_ref()).await?;
+                    if update.replaces {
+                        remove(conn, name).await?;
+                    }
                     if let Some(record) = &update.record {
                         put(conn, name, record).await?;
                     }
@@ -452,7 +459,11 @@ impl Rooms for SqlStores {
         )
     }
 
-    fn affiliations(&self, room: JidRef<'_>, page: AffiliationPage) -> StoreFuture<'_, Vec<RoomAffiliation>> {
+    fn affiliations(
+        &self,
+        room: JidRef<'_>,
+        page: AffiliationQuery,
+    ) -> StoreFuture<'_, Vec<RoomAffiliation>> {
         self.read((bare(room), page), |conn, (room, page)| {
             Box::pin(async move {
                 match find(conn, room).await? {
@@ -523,20 +534,9 @@ impl Rooms for SqlStores {
         })
     }
 
-    fn former_accounts(&self, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<FormerAccount>> {
-        let after = after.map(|user| user.bare().to_jid());
+    fn former_accounts(&self, after: u64, limit: u32) -> StoreFuture<'_, Vec<FormerAccount>> {
         self.read((after, limit), |conn, (after, limit)| {
-            Box::pin(async move { former_accounts(conn, after.as_ref(), *limit).await })
-        })
-    }
-
-    fn removals(&self, user: JidRef<'_>) -> StoreFuture<'_, u32> {
-        self.read(bare(user), |conn, user| {
-            Box::pin(async move {
-                let context = conn.context.clone();
-                let row = conn.fetch_optional(&context.sql.rooms.removals, &[Arg::Text(user)]).await?;
-                row.map_or(Ok(0), |row| times(row.number(0)?))
-            })
+            Box::pin(async move { former_accounts(conn, *after, *limit).await })
         })
     }
 

@@ -1,8 +1,10 @@
 //! Conformance tests of [`crate::Rooms`].
 
+use jid::Jid;
+
 use super::{Fixture, UNUSUAL, jid, join_all};
 use crate::rooms::{
-    AffiliationPage, AffiliationPosition, KEEP_ALL, LOADED_AFFILIATIONS, NO_AFFILIATION, RoomAffiliation,
+    AffiliationPosition, AffiliationQuery, KEEP_ALL, LOADED_AFFILIATIONS, NO_AFFILIATION, RoomAffiliation,
     RoomHistoryEntry, RoomRecord, RoomUpdate, WriteFence,
 };
 use crate::{StoreErrorKind, Stores};
@@ -24,6 +26,8 @@ cases! {
     a_removed_account_has_no_affiliations_and_has_created_nothing,
     a_hundred_thousand_affiliations_are_read_in_pages,
     removals_of_accounts_are_counted_by_address,
+    removals_are_listed_in_their_order,
+    a_room_is_replaced_with_nothing_of_the_former_one,
 }
 
 fn record(title: &str, is_public: bool, state: &[u8]) -> RoomRecord {
@@ -187,7 +191,7 @@ async fn a_write_whose_fence_was_replaced_changes_nothing(f: Fixture) {
     let (rooms, settings) = (&f.stores.rooms, &f.stores.server_kv);
     let put = |title, value| {
         let affiliations = vec![affiliation(title, 4, "", "")];
-        let update = RoomUpdate { record: Some(record(title, true, b"")), affiliations };
+        let update = RoomUpdate { record: Some(record(title, true, b"")), affiliations, replaces: false };
         rooms.update(room.as_ref(), update, fence(value))
     };
     assert_eq!(put("none", b"1").await.unwrap_err().kind, StoreErrorKind::Fenced, "no value");
@@ -218,7 +222,7 @@ fn affiliation(user: &str, number: u8, nick: &str, reason: &str) -> RoomAffiliat
 }
 
 async fn affiliate(stores: &Stores, room: &str, affiliations: Vec<RoomAffiliation>) {
-    let update = RoomUpdate { record: None, affiliations };
+    let update = RoomUpdate { affiliations, ..RoomUpdate::default() };
     stores.rooms.update(jid(room).as_ref(), update, None).await.unwrap();
 }
 
@@ -262,7 +266,7 @@ async fn affiliations_are_listed_in_pages(f: Fixture) {
         affiliate(&f.stores, room, vec![one.clone()]).await;
     }
     let page = |affiliation, position, limit| {
-        let page = AffiliationPage { affiliation, position, limit };
+        let page = AffiliationQuery { affiliation, position, limit };
         let stores = f.stores.clone();
         async move {
             let found = stores.rooms.affiliations(jid(room).as_ref(), page).await.unwrap();
@@ -318,7 +322,7 @@ async fn a_hundred_thousand_affiliations_are_read_in_pages(f: Fixture) {
     assert_eq!(affiliations(&f.stores, room).await.len(), LOADED_AFFILIATIONS as usize);
     let (mut seen, mut position) = (std::collections::BTreeSet::new(), AffiliationPosition::First);
     loop {
-        let page = AffiliationPage { affiliation: Some(2), position, limit: 1_000 };
+        let page = AffiliationQuery { affiliation: Some(2), position, limit: 1_000 };
         let page = f.stores.rooms.affiliations(jid(room).as_ref(), page).await.unwrap();
         let Some(last) = page.last() else { break };
         position = AffiliationPosition::After(last.user.clone());
@@ -328,24 +332,92 @@ async fn a_hundred_thousand_affiliations_are_read_in_pages(f: Fixture) {
     f.stores.rooms.remove(jid(room).as_ref(), None).await.unwrap();
 }
 
+async fn remove(f: &Fixture, user: &Jid) {
+    f.stores.accounts.create(user, b"x").await.unwrap();
+    f.stores.accounts.remove(user.as_ref()).await.unwrap().unwrap();
+}
+
 async fn removals_of_accounts_are_counted_by_address(f: Fixture) {
     let users = ["ann", "bob", "carol"].map(|user| jid(&format!("{user}@example.org")));
     for (times, user) in users.iter().enumerate() {
-        f.stores.accounts.create(user, b"x").await.unwrap();
         for _ in 0..times {
-            f.stores.accounts.remove(user.as_ref()).await.unwrap().unwrap();
-            f.stores.accounts.create(user, b"x").await.unwrap();
+            remove(&f, user).await;
         }
-        assert_eq!(f.stores.rooms.removals(user.as_ref()).await.unwrap() as usize, times);
     }
-    assert_eq!(f.stores.rooms.removals(jid("nobody@example.org").as_ref()).await.unwrap(), 0);
-    let (mut former, mut after) = (Vec::new(), None);
-    loop {
-        let page = f.stores.rooms.former_accounts(after, 1).await.unwrap();
-        let Some(last) = page.last() else { break };
-        after = Some(last.user.clone());
-        former.extend(page.into_iter().map(|one| (one.user, one.times)));
-    }
+    let former = f.stores.rooms.former_accounts(0, 9).await.unwrap();
+    let former: Vec<_> = former.into_iter().map(|one| (one.user, one.times)).collect();
     assert_eq!(former, [(users[1].clone(), 1), (users[2].clone(), 2)]);
-    assert!(f.stores.rooms.former_accounts(Some(jid("nobody@example.org")), 9).await.unwrap().is_empty());
+}
+
+async fn removals_are_listed_in_their_order(f: Fixture) {
+    let users = ["ann", "bob", "carol"].map(|user| jid(&format!("{user}@example.org")));
+    let room = "coven@rooms.example.org";
+    put(&f.stores, room, record("", true, b"")).await;
+    let contained = async || f.stores.rooms.load(jid(room).as_ref(), 0).await.unwrap().unwrap().removals;
+    let mut last = contained().await;
+    for user in &users {
+        remove(&f, user).await;
+        assert!(contained().await > last, "each has a higher number");
+        last = contained().await;
+    }
+    let mut pages = Vec::new();
+    let mut after = 0;
+    loop {
+        let page = f.stores.rooms.former_accounts(after, 2).await.unwrap();
+        let Some(one) = page.last() else { break };
+        assert!(one.number > after && page.is_sorted_by_key(|one| one.number));
+        after = one.number;
+        pages.extend(page.into_iter().map(|one| one.user));
+    }
+    assert_eq!((pages, after), (users.to_vec(), last));
+    assert!(f.stores.rooms.former_accounts(after, 9).await.unwrap().is_empty());
+    // Only the latest removal of an address is listed.
+    remove(&f, &users[0]).await;
+    let later = f.stores.rooms.former_accounts(after, 9).await.unwrap();
+    assert_eq!(later.iter().map(|one| (&one.user, one.times)).collect::<Vec<_>>(), [(&users[0], 2)]);
+    assert_eq!(f.stores.rooms.former_accounts(0, 9).await.unwrap().len(), 3);
+    // Of many at a time, none is missed by who asks again while they are made.
+    let many: Vec<Jid> = (0..20).map(|n| jid(&format!("u{n}@example.org"))).collect();
+    for user in &many {
+        f.stores.accounts.create(user, b"x").await.unwrap();
+    }
+    let mut after = later[0].number;
+    let removals = many.iter().map(|user| f.stores.accounts.remove(user.as_ref()));
+    for removed in join_all(removals.collect()).await {
+        removed.unwrap().unwrap();
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    loop {
+        let page = f.stores.rooms.former_accounts(after, 3).await.unwrap();
+        let Some(last) = page.last() else { break };
+        after = last.number;
+        seen.extend(page.into_iter().map(|one| one.user));
+    }
+    assert_eq!(seen.len(), many.len());
+}
+
+async fn a_room_is_replaced_with_nothing_of_the_former_one(f: Fixture) {
+    let (room, other) = (jid("coven@rooms.example.org"), "heath@rooms.example.org");
+    for room in [room.as_str(), other] {
+        put(&f.stores, room, record("Cave", true, b"1")).await;
+        affiliate(&f.stores, room, vec![affiliation("ann", 4, "Ann", ""), affiliation("bob", 0, "", "")])
+            .await;
+        f.stores.rooms.append(jid(room).as_ref(), vec![entry("a", b"1")], 9, None).await.unwrap();
+    }
+    let update = |title| RoomUpdate {
+        replaces: true,
+        record: Some(record(title, false, b"2")),
+        affiliations: vec![affiliation("bob", 2, "", "")],
+    };
+    for title in ["Heath", "Moor"] {
+        f.stores.rooms.update(room.as_ref(), update(title), None).await.unwrap();
+        let stored = f.stores.rooms.load(room.as_ref(), 9).await.unwrap().unwrap();
+        assert_eq!(stored.record, record(title, false, b"2"));
+        assert_eq!(stored.affiliations, [affiliation("bob", 2, "", "")]);
+        assert!(stored.history.is_empty());
+    }
+    assert_eq!((affiliations(&f.stores, other).await.len(), history(&f.stores, other).await.len()), (2, 1));
+    let new = jid("moor@rooms.example.org");
+    f.stores.rooms.update(new.as_ref(), update("Moor"), None).await.unwrap();
+    assert_eq!(affiliations(&f.stores, new.as_str()).await.len(), 1, "there was none");
 }

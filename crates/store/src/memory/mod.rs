@@ -56,8 +56,10 @@ struct MemoryState {
     accounts: BTreeMap<AddressId, AccountEntry>,
     server_kv: HashMap<Box<str>, Vec<u8>>,
     rooms: rooms::RoomEntries,
-    /// How many accounts with an address were removed.
-    former_accounts: BTreeMap<AddressId, u32>,
+    /// How many accounts with an address were removed, and the number of the latest removal.
+    former_accounts: BTreeMap<AddressId, (u32, u64)>,
+    /// Removals of all accounts.
+    removals: u64,
     subscriptions: subscription_sets::SubscriptionEntries,
     pubsub: pubsub::PubSubEntries,
 }

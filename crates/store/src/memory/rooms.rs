@@ -7,7 +7,7 @@ use jid::{Jid, JidRef};
 
 use super::{MemoryState, MemoryStore, ready};
 use crate::rooms::{
-    AffiliationPage, AffiliationPosition, FormerAccount, LOADED_AFFILIATIONS, ListedRoom, MAX_COUNT,
+    AffiliationPosition, AffiliationQuery, FormerAccount, LOADED_AFFILIATIONS, ListedRoom, MAX_COUNT,
     NO_AFFILIATION, RoomAffiliation, RoomHistoryEntry, RoomRecord, RoomUpdate, StoredRoom, WriteFence,
 };
 use crate::{AddressId, Rooms, StoreError, StoreErrorKind, StoreFuture};
@@ -38,7 +38,10 @@ fn check_fence(state: &MemoryState, fence: Option<&WriteFence>) -> Result<(), St
 impl MemoryState {
     /// An account is removed.
     pub(super) fn forget_in_rooms(&mut self, account: AddressId, jid: JidRef<'_>) {
-        *self.former_accounts.entry(account).or_default() += 1;
+        self.removals += 1;
+        let (times, number) = self.former_accounts.entry(account).or_default();
+        *times += 1;
+        *number = self.removals;
         for entry in self.rooms.values_mut() {
             if entry.affiliations.get(&account).is_some_and(|one| one.affiliation > NO_AFFILIATION) {
                 entry.affiliations.remove(&account);
@@ -51,6 +54,9 @@ impl MemoryState {
 
     fn update_room(&mut self, room: JidRef<'_>, update: RoomUpdate) -> Result<(), StoreError> {
         let id = self.intern(room)?;
+        if update.replaces {
+            self.rooms.remove(&id);
+        }
         if let Some(record) = update.record {
             let jid = room.bare().to_jid();
             match self.rooms.get_mut(&id) {
@@ -109,6 +115,7 @@ impl Rooms for MemoryStore {
         let state = self.state.lock();
         let entry = state.find_id(room).and_then(|id| state.rooms.get(&id));
         ready(Ok(entry.map(|entry| StoredRoom {
+            removals: state.removals,
             record: entry.record.clone(),
             affiliations: entry.affiliations.values().take(LOADED_AFFILIATIONS as usize).cloned().collect(),
             history: entry
@@ -128,7 +135,11 @@ impl Rooms for MemoryStore {
         ready(state.update_room(room, update))
     }
 
-    fn affiliations(&self, room: JidRef<'_>, page: AffiliationPage) -> StoreFuture<'_, Vec<RoomAffiliation>> {
+    fn affiliations(
+        &self,
+        room: JidRef<'_>,
+        page: AffiliationQuery,
+    ) -> StoreFuture<'_, Vec<RoomAffiliation>> {
         let state = self.state.lock();
         let Some(entry) = state.find_id(room).and_then(|id| state.rooms.get(&id)) else {
             return ready(Ok(Vec::new()));
@@ -205,26 +216,16 @@ impl Rooms for MemoryStore {
         ready(Ok((state.rooms.values().filter(of_service).count() as u64).min(MAX_COUNT)))
     }
 
-    fn former_accounts(&self, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<FormerAccount>> {
+    fn former_accounts(&self, after: u64, limit: u32) -> StoreFuture<'_, Vec<FormerAccount>> {
         let state = self.state.lock();
-        let from = match after {
-            None => Bound::Unbounded,
-            Some(user) => match state.find_id(user.as_ref()) {
-                Some(id) => Bound::Excluded(id),
-                None => return ready(Ok(Vec::new())),
-            },
+        let later = state.former_accounts.iter().filter(|(_, (_, number))| *number > after);
+        let former = |(id, (times, number)): (&AddressId, &(u32, u64))| {
+            Some(FormerAccount { user: state.address(*id)?.clone(), times: *times, number: *number })
         };
-        let later = state.former_accounts.range((from, Bound::Unbounded));
-        let former = |(id, times): (&AddressId, &u32)| {
-            Some(FormerAccount { user: state.address(*id)?.clone(), times: *times })
-        };
-        ready(Ok(later.filter_map(former).take(limit as usize).collect()))
-    }
-
-    fn removals(&self, user: JidRef<'_>) -> StoreFuture<'_, u32> {
-        let state = self.state.lock();
-        let times = state.find_id(user).and_then(|id| state.former_accounts.get(&id).copied());
-        ready(Ok(times.unwrap_or_default()))
+        let mut found: Vec<FormerAccount> = later.filter_map(former).collect();
+        found.sort_by_key(|one| one.number);
+        found.truncate(limit as usize);
+        ready(Ok(found))
     }
 
     fn count_created(&self, creator: JidRef<'_>, most: u32) -> StoreFuture<'_, u64> {

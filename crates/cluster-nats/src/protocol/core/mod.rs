@@ -312,11 +312,6 @@ impl Core {
         self.with(State::begin_leave);
     }
 
-    /// Nothing is in transit, and everything that arrived is settled.
-    pub(crate) fn is_idle(&self) -> bool {
-        !self.directory.has_pending() && self.with(|state| state.is_idle())
-    }
-
     /// Nothing is in transit.
     pub(crate) fn is_quiet(&self) -> bool {
         // In this order: changes that are taken are queued under the lock of the state.
@@ -328,8 +323,9 @@ impl Core {
         self.with(|state| state.is_sent())
     }
 
-    pub(crate) fn send_leave(&self) {
-        self.with(|state| state.send_leave(&self.directory));
+    /// Tells the nodes whose links are idle, or all, that nothing follows. True if all were notified.
+    pub(crate) fn send_leave(&self, to_all: bool) -> bool {
+        self.with(|state| state.send_leave(&self.directory, to_all))
     }
 
     pub(crate) fn finish_leave(&self) {

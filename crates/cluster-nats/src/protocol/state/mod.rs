@@ -75,6 +75,8 @@ struct Peer {
     received_at: Millis,
     /// Such a frame has arrived.
     joined: bool,
+    /// It was notified that nothing follows.
+    has_leave: bool,
     link: Link,
 }
 
@@ -260,7 +262,15 @@ impl State {
             return Err(UnusableMember::TooManyNodes);
         };
         let link = Link::new(self.next_link_number(member.node));
-        let peer = Peer { member, version, slot: NodeSlot(slot), received_at: now, joined: false, link };
+        let peer = Peer {
+            member,
+            version,
+            slot: NodeSlot(slot),
+            received_at: now,
+            joined: false,
+            has_leave: false,
+            link,
+        };
         self.peers.insert(member.node, peer);
         Ok(())
     }
@@ -387,7 +397,7 @@ impl State {
             let mut body = Vec::with_capacity(21 * changes.len());
             changes.iter().for_each(|change| encode_change(change, &mut body));
             let item = OutgoingItem::new(ItemKind::Changes, body);
-            for peer in self.peers.values_mut().filter(|peer| peer.joined) {
+            for peer in self.peers.values_mut().filter(|peer| peer.joined && !peer.has_leave) {
                 wakes |= peer.link.push(item.clone());
             }
         }
@@ -398,7 +408,8 @@ impl State {
         self.send_changes(directory);
         // Also without changes: a mistake of a reader would otherwise last until the next one.
         let item = OutgoingItem::new(ItemKind::Digest, encode_digest(self.own_digest));
-        for peer in self.peers.values_mut().filter(|peer| peer.joined && peer.link.has_sent_snapshot()) {
+        let is_due = |peer: &&mut Peer| peer.joined && !peer.has_leave && peer.link.has_sent_snapshot();
+        for peer in self.peers.values_mut().filter(is_due) {
             peer.link.push(item.clone());
         }
     }
@@ -492,22 +503,22 @@ impl State {
         }
     }
 
-    /// All links are empty, and everything that arrived is settled.
-    pub(super) fn is_idle(&self) -> bool {
-        self.peers.values().all(|peer| peer.joined && peer.link.is_idle())
-    }
-
     /// Everything was acknowledged.
     pub(super) fn is_sent(&self) -> bool {
         self.peers.values().all(|peer| !peer.joined || peer.link.is_sent())
     }
 
-    /// Tells the others that nothing follows.
-    pub(super) fn send_leave(&mut self, directory: &Directory) {
+    /// Tells the others that nothing follows: each when its link is empty and what has arrived from it is settled, because one of them may
+    /// be gone; or all at once. True if all were notified.
+    pub(super) fn send_leave(&mut self, directory: &Directory, to_all: bool) -> bool {
         self.send_changes(directory);
-        for peer in self.peers.values_mut().filter(|peer| peer.joined) {
-            peer.link.push(OutgoingItem::new(ItemKind::Leave, Bytes::new()));
+        for peer in self.peers.values_mut().filter(|peer| peer.joined && !peer.has_leave) {
+            if to_all || peer.link.is_idle() {
+                peer.link.push(OutgoingItem::new(ItemKind::Leave, Bytes::new()));
+                peer.has_leave = true;
+            }
         }
+        to_all || self.peers.values().all(|peer| peer.has_leave)
     }
 
     /// It has left.

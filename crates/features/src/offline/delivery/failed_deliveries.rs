@@ -3,7 +3,7 @@
 //!
 //! A sweep retries a bounded number of recipients, because a database that does not keep up must not get the requests of all at once.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use base::lock::LeafMutex;
@@ -26,7 +26,8 @@ pub(super) struct FailedDeliveries(LeafMutex<FailedRecipients>);
 struct FailedRecipients {
     /// In the order of their failures.
     queue: VecDeque<FailedRecipient>,
-    addresses: HashSet<Jid>,
+    /// When the last failure of each is due.
+    addresses: HashMap<Jid, u32>,
 }
 
 struct FailedRecipient {
@@ -37,8 +38,9 @@ struct FailedRecipient {
 }
 
 impl FailedRecipients {
+    /// What failed later is retried later: a removal waits until its time has come, and nothing else would repeat it.
     fn add(&mut self, due: u32, delivery: &Arc<OfflineDelivery>, owner: &Jid) {
-        if self.addresses.insert(owner.clone()) {
+        if self.addresses.insert(owner.clone(), due).is_none() {
             self.queue.push_back(FailedRecipient {
                 due,
                 owner: owner.clone(),
@@ -53,8 +55,14 @@ impl FailedRecipients {
             std::iter::from_fn(|| self.queue.pop_front_if(|first| first.due <= now))
                 .take(RECIPIENTS_PER_SWEEP)
                 .collect();
-        for recipient in &taken {
-            self.addresses.remove(&recipient.owner);
+        for FailedRecipient { owner, delivery, .. } in &taken {
+            match self.addresses.get(owner) {
+                Some(&due) if due > now => {
+                    let (owner, delivery) = (owner.clone(), delivery.clone());
+                    self.queue.push_back(FailedRecipient { due, owner, delivery });
+                }
+                _ => drop(self.addresses.remove(owner)),
+            }
         }
         if self.queue.is_empty() {
             *self = FailedRecipients::default();
@@ -87,6 +95,17 @@ impl Swept for FailedDeliveries {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_recipient_is_retried_again_for_what_failed_after_its_first_failure() {
+        let mut failed = FailedRecipients::default();
+        let (delivery, owner) = (Arc::new(OfflineDelivery::new()), Jid::parse("u@localhost").unwrap());
+        failed.add(5, &delivery, &owner);
+        failed.add(8, &delivery, &owner);
+        let due: Vec<u32> = (0..20).filter(|now| !failed.take(*now).is_empty()).collect();
+        assert_eq!(due, [5, 8]);
+        assert!(failed.addresses.is_empty());
+    }
 
     #[test]
     fn a_sweep_takes_a_part_in_the_order_of_failures_and_each_recipient_once() {

@@ -340,17 +340,18 @@ impl OfflineDelivery {
     async fn delivery_task(self: Arc<Self>, node: Arc<Node>, owner: Jid) {
         let guard = RecipientGuard { delivery: &self, node: &node, owner: &owner, storing: false };
         let mut in_flight = None;
-        let mut failed = false;
+        let mut round_failed = false;
         loop {
-            if let Err(error) = self.remove_delivered(&node, &owner, &mut in_flight).await {
+            let removal = self.remove_delivered(&node, &owner, &mut in_flight).await;
+            if let Err(error) = &removal {
                 tracing::warn!(%error, "cannot remove delivered messages from offline storage");
-                failed = true;
                 FailedDeliveries::add(&node, &self, &owner);
             }
             let tracking = in_flight.is_some();
+            let may_read = !tracking && !round_failed && removal.is_ok();
             let fetch = self.update(&node, &owner, |queue, account, then| {
                 // A resource may have become available, or the receiving session has ended.
-                if !tracking && !failed && account.is_some_and(|a| can_deliver(a)) {
+                if may_read && account.is_some_and(|a| can_deliver(a)) {
                     queue.on(QueueEvent::DeliveryDue, then);
                 }
                 queue.on(QueueEvent::RoundBegins, then);
@@ -361,7 +362,7 @@ impl OfflineDelivery {
             });
             if fetch {
                 let round = self.deliver_pages(&node, &owner, &mut in_flight).await;
-                failed = round.is_err();
+                round_failed = round.is_err();
                 if let Err(error) = round {
                     tracing::warn!(%error, "cannot deliver offline messages");
                     FailedDeliveries::add(&node, &self, &owner);
@@ -369,7 +370,7 @@ impl OfflineDelivery {
                 self.update(&node, &owner, |queue, account, then| {
                     queue.on(QueueEvent::RoundEnds, then);
                     queue.store_pending(then);
-                    if let (true, Some(account)) = (failed, account) {
+                    if let (true, Some(account)) = (round_failed, account) {
                         account.with(|state| state.may_have_offline_messages = true);
                     }
                 });

@@ -187,6 +187,36 @@ fn a_delivery_that_failed_is_repeated_while_the_user_stays_online() {
 }
 
 #[test]
+fn a_removal_that_was_repeated_does_not_keep_messages_from_another_resource() {
+    let bench = OfflineHarness::new();
+    let romeo = bench.online("romeo");
+    for n in 1..=10 {
+        let later = bench.send_chat(&romeo, "juliet@capulet.com", &n.to_string());
+        bench.complete(later);
+    }
+    let phone = bench.connect("juliet");
+    bench.enable_stream_management(&phone);
+    bench.available(&phone, 0);
+    bench.run_until_idle();
+    let laptop = bench.bind(bench.read_login("juliet"), "laptop");
+    bench.available(&laptop, 0);
+    bench.run_until_idle();
+    assert_eq!(bench.receive_bodies(&phone).len(), 10);
+    bench.gate.fail("remove", true);
+    bench.acknowledge(&phone, 5);
+    bench.run_until_idle();
+    assert_eq!(bench.stored("juliet"), 10);
+    bench.gate.fail("remove", false);
+    bench.clock.advance(5_000);
+    bench.node.sweep();
+    bench.run_until_idle();
+    assert_eq!(bench.stored("juliet"), 5);
+    bench.offline(&phone);
+    bench.run_until_idle();
+    assert_eq!(bench.receive_bodies(&laptop), ["6", "7", "8", "9", "10"]);
+}
+
+#[test]
 fn section_3_only_chat_and_normal_messages_are_stored() {
     let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");

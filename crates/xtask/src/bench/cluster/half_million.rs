@@ -76,17 +76,18 @@ pub(crate) struct HalfMillionArgs {
 /// them are taken at 14 000 connections to a node.
 const WIDE_PORT_RANGE: &str = "echo 1024 65535 >/proc/sys/net/ipv4/ip_local_port_range";
 
+/// Set for the command that runs in a network namespace of its own.
+const IN_OWN_NETWORK: &str = "THRONG_BENCH_IN_OWN_NETWORK";
+
 /// Starts the same command again in a network namespace of its own, unless it is in one.
 ///
 /// In the initial namespace the kernel may track connections (`nf_conntrack`), and its table has room for 262 144.
 pub(super) fn enter_own_network() -> Result<()> {
-    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net"));
-    let is_first = matches!((namespace("self"), namespace("1")), (Ok(own), Ok(first)) if own == first);
-    if !is_first || !rustix::process::geteuid().is_root() {
+    if std::env::var_os(IN_OWN_NETWORK).is_some() || !rustix::process::geteuid().is_root() {
         return Ok(());
     }
     let mut again = Command::new("unshare");
-    again.args([
+    again.env(IN_OWN_NETWORK, "1").args([
         "--net",
         "--",
         "sh",

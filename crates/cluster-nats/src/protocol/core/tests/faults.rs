@@ -88,6 +88,30 @@ fn a_node_that_is_cut_off_is_gone_after_ten_seconds_and_joins_again_with_its_cla
     assert_eq!(inbox.receipt(name("b")), Some(ticket));
 }
 
+/// A node that is gone never takes what is for it.
+#[test]
+fn a_node_that_leaves_tells_each_other_one_as_soon_as_nothing_follows() {
+    let network = SimulatedNetwork::new(&["a", "b", "c"], 1, Faults::default());
+    let [one, two] = ["a", "b"].map(|node| network.node(name(node)) as Arc<dyn Cluster>);
+    let inbox = InboxRecorder::attach(&one);
+    let _other = InboxRecorder::attach(&two);
+    network.run(100, SimulatedNetwork::is_quiet);
+    network.crash(name("c"));
+    two.claim(test_claim(7, 1, 5));
+    let leaver = network.node(name("b"));
+    leaver.core.begin_leave();
+    assert!(network.run(1_000, |_| {
+        assert!(!leaver.core.send_leave(false), "the node that is gone has not answered");
+        !left(&inbox).is_empty()
+    }));
+    assert_eq!(left(&inbox), [(name("b"), vec![test_claim(7, 1, 5)], true)]);
+    // What follows is for the other one only.
+    two.release(7, test_claim(7, 1, 5).number);
+    network.run(100, |_| leaver.core.send_leave(false));
+    assert!(leaver.core.send_leave(true));
+    assert_eq!(left(&inbox).len(), 1);
+}
+
 #[test]
 fn a_short_interruption_loses_nothing_and_ends_nothing() {
     let Pair { network, nodes: [one, two], inboxes: [inbox, other] } = connected_pair();

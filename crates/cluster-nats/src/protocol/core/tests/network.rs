@@ -252,8 +252,8 @@ impl SimulatedNetwork {
 
     fn leave(&self, node: &SimulatedNode) {
         node.core.begin_leave();
-        self.run(5_000, |_| node.core.is_idle());
-        node.core.send_leave();
+        self.run(5_000, |_| node.core.send_leave(false));
+        node.core.send_leave(true);
         self.run(2_000, |_| node.core.is_sent());
         *node.record.lock() = None;
         self.transit.lock().records.remove(&node.core.node());
