@@ -2,30 +2,30 @@
 
 use std::sync::Arc;
 
-use stanza::StanzaError;
-use store::{PubSubItem, StoreError, StoreErrorKind};
+use jid::Jid;
+use queues::answer_channel::AnswerSender;
+use stanza::{StanzaCondition, StanzaError};
+use store::{PubSubItem, StoreError, StoreErrorKind, StoredPubSubNode};
 use throng_core::Node;
+use throng_core::iq::IqAnswer;
+use throng_core::server_error::store_error;
 use xml::{Ns, Writer};
 
-use crate::node::{PubSubAnswer, PubSubNode};
+use crate::node::{ItemsOfChildren, PubSubAnswer, PubSubNode};
+use crate::node_config::ItemReply;
 use crate::node_task::NodeTask;
 use crate::plain_subscriptions::PlainSubscriptions;
+use crate::pubsub_shared::PubSubShared;
 use crate::service::node_address;
 
 /// Items of one leaf in the answer of its collection.
-const ITEMS_OF_CHILD: usize = 50;
+const ITEMS_OF_CHILD: u32 = 50;
 /// Items in an order of their own that are read at once.
 const ORDERED_ITEMS: usize = 10;
 
 /// Whether an answer needs what only the store has.
 pub(crate) fn needs_store(result: &Result<PubSubAnswer, StanzaError>) -> bool {
-    matches!(
-        result,
-        Ok(PubSubAnswer::Items(_)
-            | PubSubAnswer::ItemsOfChildren(_)
-            | PubSubAnswer::Subscribers(_)
-            | PubSubAnswer::Info(_))
-    )
+    matches!(result, Ok(PubSubAnswer::Items(_) | PubSubAnswer::Subscribers(_) | PubSubAnswer::Info(_)))
 }
 
 impl NodeTask {
@@ -49,7 +49,8 @@ impl NodeTask {
                 };
                 Ok(one.write_items(&items, &found))
             }
-            PubSubAnswer::ItemsOfChildren(children) => self.read_items_of(node, children).await,
+            // It is retrieved outside of the task.
+            PubSubAnswer::ItemsOfChildren(_) => Ok(Vec::new()),
             PubSubAnswer::Subscribers(list) => {
                 let found = match list.limit {
                     0 => Vec::new(),
@@ -93,30 +94,81 @@ impl NodeTask {
         Ok(found)
     }
 
-    /// The newest items of leaves in a collection (XEP-0248, section 6.2), as many as fit into an answer.
-    async fn read_items_of(&self, node: &Arc<Node>, children: Vec<String>) -> Result<Vec<u8>, StoreError> {
-        let mut out = Vec::with_capacity(1024);
-        let mut w = Writer::new(&mut out);
-        w.start_ns("pubsub", Ns::Pubsub);
-        let (limits, mut bytes) = (self.shared.options().limits, PubSubNode::ITEMS_BYTES);
-        for name in children {
-            let Ok(key) = node_address(self.key.as_ref(), &name) else { continue };
-            let Some(stored) = node.stores.pubsub.load(key.as_ref()).await? else { continue };
-            let newest = stored.items.iter().rev().take(ITEMS_OF_CHILD).map(|head| head.seq);
-            let mut seqs: Vec<u64> = newest.collect();
-            seqs.reverse();
-            let leaf = PubSubNode::restore(self.key.bare().to_jid(), name.clone(), stored, &limits);
-            let Some(leaf) = leaf.filter(|leaf| leaf.shows_items() && !seqs.is_empty() && bytes > 0) else {
-                continue;
+    /// Answers with the items of leaves in this collection, when few other retrievals run: the task goes on meanwhile.
+    pub(crate) fn retrieve_of_children(
+        &self,
+        node: &Arc<Node>,
+        request: ItemsOfChildren,
+        reply: AnswerSender<IqAnswer>,
+    ) {
+        let (node, shared, key) = (node.clone(), self.shared.clone(), self.key.clone());
+        let spawner = node.spawner.clone();
+        let retrieve = async move {
+            let Some(_permit) = shared.retrievals.acquire().await else {
+                return reply.send(Err(StanzaCondition::ResourceConstraint.into()));
             };
-            let items = node.stores.pubsub.items_within(key.as_ref(), seqs, bytes, true).await?;
-            let size: usize = items.iter().map(|item| item.payload.len()).sum();
-            bytes = bytes.saturating_sub(size as u64);
-            w.start("items").attr("node", &name);
-            items.iter().for_each(|item| leaf.write_item(&mut w, &item.head, &item.payload));
-            w.end();
-        }
-        w.end();
-        Ok(out)
+            let answer = read_items_of_children(&node, &shared, &key, request).await;
+            reply.send(answer.unwrap_or_else(|error| Err(store_error(error))));
+        };
+        spawner.spawn("pubsub-collection-items", Box::pin(retrieve));
     }
+}
+
+/// The newest items of leaves in a collection (XEP-0248, section 6.2). A leaf that does not name the collection is in none: half an
+/// edge gives no right to read it.
+async fn read_items_of_children(
+    node: &Arc<Node>,
+    shared: &PubSubShared,
+    collection: &Jid,
+    request: ItemsOfChildren,
+) -> Result<IqAnswer, StoreError> {
+    let mut out = Vec::with_capacity(1024);
+    let mut w = Writer::new(&mut out);
+    w.start_ns("pubsub", Ns::Pubsub);
+    let (store, limits) = (&node.stores.pubsub, shared.options().limits);
+    let most = request.max_items.map_or(ITEMS_OF_CHILD, |most| most.min(ITEMS_OF_CHILD));
+    let mut bytes = PubSubNode::ITEMS_BYTES;
+    for name in request.children {
+        let Ok(key) = node_address(collection.as_ref(), &name) else { continue };
+        let Some((record, _)) = store.record(key.as_ref(), key.bare()).await? else { continue };
+        let Some(config) = PubSubNode::restored_config(&record.config, &limits) else { continue };
+        let is_child = config.graph.parents.contains(collection.resource().unwrap_or_default());
+        if config.graph.is_collection() || !config.persist_items || !is_child {
+            continue;
+        }
+        // Items that have expired are removed with the next request to the leaf.
+        let expired_before =
+            config.expiry_millis().map_or(0, |age| node.clock.unix_millis().saturating_sub(age));
+        let newest = store.newest_items(key.as_ref(), most).await?;
+        let unexpired = newest.iter().filter(|head| head.published >= expired_before);
+        let seqs: Vec<u64> = unexpired.map(|head| head.seq).collect();
+        if seqs.is_empty() {
+            continue;
+        }
+        let affiliations = match config.item_reply {
+            ItemReply::Owner => store.load(key.as_ref()).await?.map(|stored| stored.affiliations),
+            _ => None,
+        };
+        let affiliations = affiliations.unwrap_or_default();
+        let (special, items) = (Vec::new(), Vec::new());
+        let stored = StoredPubSubNode { number: 0, record, affiliations, special, items };
+        let Some(leaf) = PubSubNode::restore(collection.bare().to_jid(), name.clone(), stored, &limits)
+        else {
+            continue;
+        };
+        let count = seqs.len();
+        let items = store.items_within(key.as_ref(), seqs, bytes, true).await?;
+        let size: usize = items.iter().map(|item| item.payload.len()).sum();
+        if items.len() < count && size > 0 || size as u64 > bytes {
+            // Without pages, a part of the items would look like all.
+            let error = StanzaError::new(StanzaCondition::FeatureNotImplemented);
+            return Ok(Err(error.text("the items do not fit into one answer; request those of each node")));
+        }
+        bytes = bytes.saturating_sub(size as u64);
+        w.start("items").attr("node", &name);
+        items.iter().for_each(|item| leaf.write_item(&mut w, &item.head, &item.payload));
+        w.end();
+    }
+    w.end();
+    Ok(Ok(out))
 }

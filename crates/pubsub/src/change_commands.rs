@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use feature_api::feature::FeatureBuilder;
+use jid::Jid;
 use stanza::StanzaCondition;
 use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
@@ -80,13 +81,33 @@ async fn set_affiliation(
         Err(StanzaCondition::ItemNotFound) => Err(no_node(&key)),
         // Section 8.9.2.4, and the table of section 4.1.
         Err(StanzaCondition::NotAcceptable) => {
-            let text = format!(
-                "{user} cannot become {name}: the last owner stays, and other affiliations than none first become none"
-            );
+            let text = refused_change(&call, &key, (&user, &name)).await?;
             Err(CommandError::new(CommandErrorKind::Conflict, text))
         }
         Err(_) => Err(CommandError::internal()),
     }
+}
+
+/// Why an affiliation cannot be changed, as a sentence.
+async fn refused_change(
+    call: &CommandCall,
+    key: &Jid,
+    (user, name): (&Jid, &str),
+) -> Result<String, CommandError> {
+    let stored = call.node.stores.pubsub.load(key.as_ref()).await?.ok_or_else(|| no_node(key))?;
+    let of = |number: u8| NodeAffiliation::from_number(number).unwrap_or(NodeAffiliation::None);
+    let owners = stored.affiliations.iter().filter(|(_, number)| of(*number) == NodeAffiliation::Owner);
+    let own = stored.affiliations.iter().find(|(jid, _)| jid == user).map(|(_, number)| of(*number));
+    let node = key.resource().unwrap_or_default();
+    Ok(match own {
+        Some(NodeAffiliation::Owner) if owners.count() < 2 => {
+            format!("{user} is the last owner of \"{node}\"; make another user owner first")
+        }
+        Some(old) => {
+            format!("{user} is {}; set the affiliation to none first, then to {name}", old.as_str())
+        }
+        None => format!("\"{node}\" has too many affiliations; set that of another user to none first"),
+    })
 }
 
 async fn purge(service: Arc<PubSubService>, call: CommandCall) -> Result<CommandOutput, CommandError> {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use jid::JidRef;
 use stanza::payload::data_form::{DataForm, FormError, FormField, FormFieldType};
 
 use crate::node_config::{Bound, choices};
@@ -13,8 +14,9 @@ pub(crate) const MAX_PARENTS: usize = 16;
 /// Children of a collection, and bytes of their names, which are in its record.
 pub(crate) const MAX_CHILDREN: u32 = 1_000;
 const MAX_CHILDREN_BYTES: usize = 64 << 10;
-/// Users in a whitelist.
+/// Users in a whitelist, and bytes of their addresses.
 const MAX_WHITELIST: usize = 100;
+const MAX_WHITELIST_BYTES: usize = 16 << 10;
 
 pub(crate) const NODE_TYPE: &str = "pubsub#node_type";
 pub(crate) const PARENTS: &str = "pubsub#collection";
@@ -112,6 +114,21 @@ impl CollectionConfig {
         children.len() <= usize::try_from(most).unwrap_or(usize::MAX) && bytes <= MAX_CHILDREN_BYTES
     }
 
+    /// Whether its policy permits a user who does not own the collection to associate children with it.
+    pub(crate) fn permits_association_by(&self, user: JidRef<'_>) -> bool {
+        match self.policy {
+            AssociationPolicy::All => true,
+            AssociationPolicy::Owners => false,
+            AssociationPolicy::Whitelist => self.whitelist.iter().any(|one| one == user.bare().as_str()),
+        }
+    }
+
+    /// Bytes of its lists.
+    pub(crate) fn list_bytes(&self) -> usize {
+        let names = self.parents.iter().chain(&self.children).chain(&self.whitelist);
+        names.map(String::len).sum()
+    }
+
     /// Adds the fields of the form.
     pub(crate) fn add_fields(&self, form: DataForm) -> DataForm {
         let node_type = FormField::new(FormFieldType::ListSingle, NODE_TYPE)
@@ -176,8 +193,9 @@ impl CollectionConfig {
         }
         if form.get(WHITELIST).is_some() {
             let given = form.values(WHITELIST);
-            if given.len() > MAX_WHITELIST {
-                return Err(FormError::of(WHITELIST, "has too many values"));
+            let bytes: usize = given.iter().map(String::len).sum();
+            if given.len() > MAX_WHITELIST || bytes > MAX_WHITELIST_BYTES {
+                return Err(FormError::of(WHITELIST, "has too many values, or too long ones"));
             }
             let bare = |text: &String| jid::Jid::parse(text).map(|jid| jid.bare().as_str().to_owned());
             let all: Result<Vec<String>, _> = given.iter().map(bare).collect();

@@ -199,6 +199,10 @@ fn service_address(call: &CommandCall) -> Result<Jid, CommandError> {
 fn key(call: &CommandCall) -> Result<Jid, CommandError> {
     let name = call.input.text(&NODE).unwrap_or_default();
     let service = service_address(call)?;
+    if name == ROOT_NODE {
+        let text = format!("the name \"{name}\" is reserved; write another one");
+        return Err(CommandError::new(CommandErrorKind::NotAcceptable, text));
+    }
     node_address(service.as_ref(), name).map_err(|_| {
         let text = format!("\"{name}\" is not the name of a node; write one without control characters");
         CommandError::new(CommandErrorKind::NotAcceptable, text)

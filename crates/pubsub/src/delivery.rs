@@ -1,10 +1,10 @@
 //! Sends the notices of a node: an event is one multicast, which costs one message for each node of a cluster.
 
-use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use base::BoxFuture;
+use base::spawn::yield_now;
 use jid::Jid;
 use queues::serial_task::MailboxFull;
 use stanza::{MessageType, StanzaCondition, StanzaKind};
@@ -13,7 +13,8 @@ use throng_core::session::Session;
 use throng_core::{Effect, Effects, Node, SharedStanza, StanzaSource, UndeliveredRecipient};
 use xml::Ns;
 
-use crate::graph::{GraphGuard, GraphInput};
+use crate::graph::{EventDelivery, GraphInput};
+use crate::graph_lock::GraphGuard;
 use crate::node::{NodeEvent, Notice, ROOT_NODE, with_subids};
 use crate::node_directory::other_owner;
 use crate::pubsub_host::ImplicitRecipients;
@@ -24,6 +25,8 @@ use crate::subscription::ShowValue;
 
 /// Bytes of stanzas for single recipients that are made before they are sent.
 const CHUNK_BYTES: usize = 256 << 10;
+/// Bytes that a recipient of a shared stanza counts.
+const BYTES_OF_RECIPIENT: usize = 64;
 
 /// Notices to send.
 pub(crate) struct Delivery {
@@ -83,7 +86,7 @@ impl Delivery {
         self.filter.is_none()
             && self
                 .events()
-                .any(|event| event.condition.is_some() && !(plain.is_empty() && event.is_for_nobody()))
+                .any(|event| event.condition.is_some() && !(plain.is_empty() && event.recipients.is_empty()))
     }
 
     /// Reads who may still read the node.
@@ -101,9 +104,10 @@ impl Delivery {
         let mut users = FewUsers::default();
         users.add(plain.iter());
         for event in self.events() {
-            users.add(event.special.iter());
-            users.add(event.with_show.iter().map(|(jid, _)| jid));
-            users.add(event.separate.iter().map(|(jid, _)| jid));
+            let recipients = &event.recipients;
+            users.add(recipients.special.iter());
+            users.add(recipients.with_show.iter().map(|(jid, _)| jid));
+            users.add(recipients.separate.iter().map(|(jid, _)| jid));
         }
         users.into_users()
     }
@@ -125,12 +129,19 @@ impl Delivery {
         let (node, service) = (self.node.clone(), self.key.bare().to_jid());
         let mut run = DeliveryRun { node, service, shared: self.shared.clone(), steps: VecDeque::new() };
         let mut later: Vec<DeliveryStep> = Vec::new();
+        let nobody: Arc<[Jid]> = Arc::from([]);
+        let mut last: Option<(&NodeEvent, SelectedRecipients)> = None;
         for notice in &self.notices {
             match notice {
                 Notice::Event(event) => {
-                    let nobody: Arc<[Jid]> = Arc::from([]);
                     let plain = self.admitted(event, if event.is_for_plain { plain } else { &nobody });
-                    self.add_event(&mut run, event, (&plain, is_last));
+                    let same = last.take().filter(|(other, _)| has_same_recipients(event, other));
+                    let selected = match same {
+                        Some((_, selected)) => selected,
+                        None => self.select(event, (&plain, is_last)),
+                    };
+                    self.add_event(&mut run, event, &selected);
+                    last = Some((event, selected));
                     if is_last && event.implicit.is_some() {
                         self.add_implicit((&mut run, &mut later), event, &plain);
                     }
@@ -170,54 +181,56 @@ impl Delivery {
         event: &NodeEvent,
         plain: &[Jid],
     ) {
-        let special = event.special.iter().filter(|one| self.may_read(event, one));
+        let special = event.recipients.special.iter().filter(|one| self.may_read(event, one));
         let subscribed: Vec<Jid> = plain.iter().chain(special).filter(|one| one.is_bare()).cloned().collect();
         match self.shared.host.implicit_recipients(&self.node, &self.key, event, &subscribed) {
             ImplicitRecipients::Known(known) if known.is_empty() => {}
             ImplicitRecipients::Known(known) => {
+                let count = known.len();
                 let multicast = implicit_multicast(&event.stanza, &run.service, known);
-                run.steps.push_back(DeliveryStep::Multicast(multicast));
+                run.steps.push_back(DeliveryStep::Multicast(multicast, count));
             }
             ImplicitRecipients::Later(read) => later.push(DeliveryStep::Later(event.stanza.clone(), read)),
         }
     }
 
-    fn add_event(&self, run: &mut DeliveryRun, event: &NodeEvent, (plain, is_last): (&Arc<[Jid]>, bool)) {
-        let special: &[Jid] = if is_last { &event.special } else { &[] };
-        // Without exceptions the list is shared with the task.
-        let with_show: Vec<Jid> = match is_last {
-            true => event
-                .with_show
-                .iter()
-                .filter(|one| has_show(&self.node, one))
-                .map(|one| one.0.clone())
-                .collect(),
-            false => Vec::new(),
-        };
-        let special: Cow<'_, [Jid]> = match with_show.is_empty() {
-            true => Cow::Borrowed(special),
-            false => Cow::Owned([special, &with_show].concat()),
-        };
-        let recipients = match special.is_empty() && event.except.is_none() && !event.presence_based {
-            true => plain.clone(),
-            false => self.select(event, plain, &special),
-        };
-        if !recipients.is_empty() {
+    fn add_event(&self, run: &mut DeliveryRun, event: &NodeEvent, selected: &SelectedRecipients) {
+        if !selected.shared.is_empty() {
             let report = self.report();
+            let (recipients, count) = (selected.shared.clone(), selected.shared.len());
             let multicast = Multicast::new(event.stanza.clone(), run.service.clone(), recipients)
                 .on_undelivered(move |node: &Arc<Node>, lost: Vec<UndeliveredRecipient>| {
                     report(node, lost);
                     Effects::default()
                 });
-            run.steps.push_back(DeliveryStep::Multicast(multicast));
+            run.steps.push_back(DeliveryStep::Multicast(multicast, count));
         }
-        if is_last {
-            let separate = event.separate.iter().filter(|(to, _)| self.receives(event, to));
-            run.steps.extend(separate.map(|(to, subids)| DeliveryStep::Separate {
-                to: to.clone(),
-                stanza: event.stanza.clone(),
-                subids: subids.clone(),
-            }));
+        if !selected.separate.is_empty() {
+            let (stanza, to) = (event.stanza.clone(), selected.separate.clone());
+            run.steps.push_back(DeliveryStep::Separate { stanza, to, next: 0 });
+        }
+    }
+
+    /// Who receives an event. Without exceptions the lists are shared with the task.
+    fn select(&self, event: &NodeEvent, (plain, is_last): (&Arc<[Jid]>, bool)) -> SelectedRecipients {
+        let is_open = event.delivery == EventDelivery::default() && event.condition.is_none();
+        let of_event = &*event.recipients;
+        if !is_last || of_event.is_empty() {
+            let shared = match event.delivery == EventDelivery::default() {
+                true => plain.clone(),
+                false => plain.iter().filter(|jid| self.receives(event, jid)).cloned().collect(),
+            };
+            return SelectedRecipients { shared, separate: Arc::from([]) };
+        }
+        let with_show = of_event.with_show.iter().filter(|one| has_show(&self.node, one)).map(|(jid, _)| jid);
+        let all = plain.iter().chain(&of_event.special).chain(with_show);
+        let separate = match is_open {
+            true => of_event.separate.clone(),
+            false => of_event.separate.iter().filter(|(to, _)| self.receives(event, to)).cloned().collect(),
+        };
+        SelectedRecipients {
+            shared: all.filter(|jid| self.receives(event, jid)).cloned().collect(),
+            separate,
         }
     }
 
@@ -227,14 +240,10 @@ impl Delivery {
             || self.filter.as_ref().is_none_or(|filter| filter.admits(&self.node, jid.as_ref()))
     }
 
-    fn select(&self, event: &NodeEvent, plain: &[Jid], special: &[Jid]) -> Arc<[Jid]> {
-        plain.iter().chain(special).filter(|jid| self.receives(event, jid)).cloned().collect()
-    }
-
     fn receives(&self, event: &NodeEvent, jid: &Jid) -> bool {
-        event.except.as_ref().is_none_or(|one| one.as_ref() != jid.bare())
+        event.delivery.except.as_ref().is_none_or(|one| one.as_ref() != jid.bare())
             && self.may_read(event, jid)
-            && (!event.presence_based || is_available(&self.node, jid))
+            && (!event.delivery.presence_based || is_available(&self.node, jid))
     }
 
     /// Sends subscribers that do not exist any more to the task (section 12.4).
@@ -254,6 +263,22 @@ impl Delivery {
     }
 }
 
+/// Who receives an event.
+struct SelectedRecipients {
+    /// Those who share its stanza.
+    shared: Arc<[Jid]>,
+    /// Those with several subscriptions, with their identifiers.
+    separate: Arc<[(Jid, Vec<Box<str>>)]>,
+}
+
+/// Whether two events of one delivery go to the same recipients.
+fn has_same_recipients(one: &NodeEvent, other: &NodeEvent) -> bool {
+    Arc::ptr_eq(&one.recipients, &other.recipients)
+        && (one.is_for_plain, &one.delivery) == (other.is_for_plain, &other.delivery)
+        && one.condition.is_none()
+        && other.condition.is_none()
+}
+
 /// An event to those who receive it without a subscription: one that cannot is not interested any more.
 pub(crate) fn implicit_multicast(stanza: &SharedStanza, service: &Jid, recipients: Arc<[Jid]>) -> Multicast {
     Multicast::new(stanza.clone(), service.clone(), recipients)
@@ -262,24 +287,14 @@ pub(crate) fn implicit_multicast(stanza: &SharedStanza, service: &Jid, recipient
 
 /// What a delivery does next.
 enum DeliveryStep {
-    Multicast(Multicast),
+    /// To this number of recipients.
+    Multicast(Multicast, usize),
     /// A stanza for one recipient, which may have no `to` yet.
-    Direct {
-        to: Jid,
-        stanza: SharedStanza,
-        is_addressed: bool,
-    },
-    /// An event to a subscriber with several subscriptions, whose identifiers it must have.
-    Separate {
-        to: Jid,
-        stanza: SharedStanza,
-        subids: Vec<Box<str>>,
-    },
+    Direct { to: Jid, stanza: SharedStanza, is_addressed: bool },
+    /// An event to subscribers with several subscriptions, whose identifiers it must have, from `next` on.
+    Separate { stanza: SharedStanza, to: Arc<[(Jid, Vec<Box<str>>)]>, next: usize },
     /// To another node of the service.
-    Graph {
-        input: GraphInput,
-        guard: Option<Arc<GraphGuard>>,
-    },
+    Graph { input: GraphInput, guard: Option<Arc<GraphGuard>> },
     /// An event to recipients that must be read.
     Later(SharedStanza, BoxFuture<'static, Arc<[Jid]>>),
 }
@@ -316,7 +331,10 @@ impl DeliveryRun {
                 && let Some(step) = self.steps.pop_front()
             {
                 match step {
-                    DeliveryStep::Multicast(multicast) => effects.multicast(multicast),
+                    DeliveryStep::Multicast(multicast, count) => {
+                        bytes += count * BYTES_OF_RECIPIENT;
+                        effects.multicast(multicast);
+                    }
                     DeliveryStep::Direct { to, stanza, is_addressed } => {
                         let stanza = match is_addressed {
                             true => Some(stanza),
@@ -324,10 +342,13 @@ impl DeliveryRun {
                         };
                         bytes += self.route(&mut effects, &to, stanza);
                     }
-                    DeliveryStep::Separate { to, stanza, subids } => {
-                        let stanza =
-                            with_subids(&stanza, &subids).and_then(|one| one.with_to(Some(to.as_ref())));
-                        bytes += self.route(&mut effects, &to, stanza);
+                    DeliveryStep::Separate { stanza, to, next } => {
+                        if let Some((jid, subids)) = to.get(next) {
+                            let own =
+                                with_subids(&stanza, subids).and_then(|one| one.with_to(Some(jid.as_ref())));
+                            bytes += self.route(&mut effects, jid, own);
+                            self.steps.push_front(DeliveryStep::Separate { stanza, to, next: next + 1 });
+                        }
                     }
                     DeliveryStep::Later(stanza, read) if effects.is_empty() => {
                         return Some(self.deliver_later(stanza, read));
@@ -345,6 +366,10 @@ impl DeliveryRun {
             }
             if let Some(rest) = self.node.perform_in_order(effects) {
                 return Some(rest);
+            }
+            if bytes >= CHUNK_BYTES && !self.steps.is_empty() {
+                // Other tasks must run, too.
+                return Some(Box::pin(yield_now()));
             }
         }
         None
@@ -419,9 +444,20 @@ fn send_to_node(
         return None;
     }
     let (tasks, size) = (shared.tasks()?, input.size());
+    let (is_edge, is_to_root) = (matches!(input, GraphInput::Edge(_)), input.to() == ROOT_NODE);
     let message = NodeMessage { node: node.clone(), input: NodeInput::Graph { input, guard } };
+    if is_edge {
+        // The other node may wait for this one, with an event. Edges are few: requests that add them have a rate, and have added
+        // those that are removed.
+        let _ = tasks.send_forced(&node.spawner, &key, message, size);
+        return None;
+    }
     let MailboxFull(message) = tasks.try_send(&node.spawner, &key, message, size).err()?;
-    // The graph has no circles, so the other node does not wait for this one.
+    if is_to_root {
+        // All publications at the service would wait for one task.
+        return None;
+    }
+    // Events only go up, so the other node does not wait for this one.
     Some(Box::pin(tasks.send(node.spawner.clone(), key, message, size)))
 }
 

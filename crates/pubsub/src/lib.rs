@@ -11,6 +11,7 @@
 mod account_removal;
 mod affiliation;
 mod answers;
+mod associated_nodes;
 mod bulk_nodes;
 mod change_commands;
 mod collection_config;
@@ -19,6 +20,8 @@ mod delivery;
 mod excluded_subscribers;
 mod get_pending;
 mod graph;
+mod graph_changes;
+mod graph_lock;
 mod node;
 mod node_config;
 mod node_directory;
@@ -37,6 +40,7 @@ mod pubsub_shared;
 mod request;
 mod requester_facts;
 mod reservations;
+mod root_use;
 mod service;
 mod subscriber_cache;
 mod subscriber_filter;
@@ -59,7 +63,9 @@ use throng_core::service::ServiceCtx;
 use xml::Ns;
 
 pub use self::bulk_nodes::bulk_node;
-pub use self::node_import::{ImportedFields, ImportedNode, ImportedState, ImportedSubscription};
+pub use self::node_import::{
+    ImportedFields, ImportedNode, ImportedState, ImportedStateChanges, ImportedSubscription,
+};
 
 use self::options::PubSubOptions;
 use self::pubsub_host::ServiceHost;

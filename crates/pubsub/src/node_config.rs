@@ -229,6 +229,14 @@ impl PubSubNodeConfig {
         }
     }
 
+    /// Bytes of its texts and lists.
+    pub(crate) fn text_bytes(&self) -> usize {
+        let texts = [&self.title, &self.description, &self.language, &self.payload_type];
+        let texts = texts.into_iter().chain([&self.body_xslt, &self.dataform_xslt]);
+        let lists = self.contact.iter().chain(&self.roster_groups);
+        texts.chain(lists).map(String::len).sum::<usize>() + self.graph.list_bytes()
+    }
+
     /// Items that are kept.
     pub(crate) fn item_limit(&self, limits: &PubSubLimits) -> usize {
         let most = match self.max_items {

@@ -191,16 +191,16 @@ impl Swept for NodeSweep {
 }
 
 /// Ends the tasks of a domain's PubSub nodes when the node of the cluster stops, which waits for them.
-pub(crate) struct StoppedNodes(Weak<PubSubShared>);
+pub(crate) struct NodeShutdown(Weak<PubSubShared>);
 
-impl StoppedNodes {
-    pub(crate) fn new(shared: &Arc<PubSubShared>) -> StoppedNodes {
-        StoppedNodes(Arc::downgrade(shared))
+impl NodeShutdown {
+    pub(crate) fn new(shared: &Arc<PubSubShared>) -> NodeShutdown {
+        NodeShutdown(Arc::downgrade(shared))
     }
 }
 
 /// PubSub nodes have no leases: their next owner reads them from the database.
-impl SliceService for StoppedNodes {
+impl SliceService for NodeShutdown {
     fn hand_over(&self, _: &Arc<Node>, _: u8, _: NodeId) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }

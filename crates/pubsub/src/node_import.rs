@@ -1,5 +1,7 @@
 //! Nodes of other servers, as they are stored.
 
+use std::collections::BTreeSet;
+
 use feature_api::feature::FeatureOptions;
 use jid::Jid;
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
@@ -7,9 +9,14 @@ use store::PubSubChange;
 
 use crate::affiliation::NodeAffiliation;
 use crate::collection_config::{CHILDREN, NodeType, PARENTS};
+use crate::node::ROOT_NODE;
 use crate::node_config::{CONFIG_FORM, PubSubNodeConfig};
 use crate::options::{OPTIONS, PubSubOptions};
 use crate::subscription::{NodeSubscription, OPTIONS_FORM, SubscriptionOptions, SubscriptionState};
+
+/// The models of a node whose model cannot be taken.
+const CLOSED_MODELS: [(&str, &str); 2] =
+    [("pubsub#access_model", "whitelist"), ("pubsub#publish_model", "publishers")];
 
 /// Fields of a form with their values.
 pub type ImportedFields = [(String, Vec<String>)];
@@ -19,6 +26,8 @@ pub type ImportedFields = [(String, Vec<String>)];
 pub struct ImportedNode<'a> {
     /// The service, or the account.
     pub service: &'a Jid,
+    /// Its name there.
+    pub name: &'a str,
     /// When it is said to have been created, in milliseconds since 1970.
     pub created: u64,
     /// Its owners, of whom the first has created it.
@@ -51,6 +60,17 @@ pub struct ImportedSubscription<'a> {
     pub options: &'a ImportedFields,
 }
 
+/// What one entity has at a node, as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImportedStateChanges {
+    /// The changes of the node.
+    pub changes: Vec<PubSubChange>,
+    /// Number of subscriptions among them.
+    pub subscriptions: usize,
+    /// Options of the subscriptions that have no place here.
+    pub dropped: Vec<String>,
+}
+
 fn form(form_type: &'static str, var: &str, values: &[String]) -> DataForm {
     // Text that XML does not allow is lost.
     let values = values.iter().filter(|value| value.chars().all(xml::is_char)).cloned();
@@ -64,6 +84,9 @@ impl ImportedNode<'_> {
     /// # Errors
     /// One sentence.
     pub fn changes(&self) -> Result<(Vec<PubSubChange>, Vec<String>), String> {
+        if self.name == ROOT_NODE {
+            return Err("its name is reserved here".to_owned());
+        }
         let options =
             PubSubOptions::read(&FeatureOptions::defaults(OPTIONS)).map_err(|(_, problem)| problem)?;
         let limits = &options.limits;
@@ -91,6 +114,11 @@ impl ImportedNode<'_> {
                 is_taken = config.submit(&form(CONFIG_FORM, var, &[most]), limits).is_ok();
             }
             if !is_taken {
+                // A model that is unknown here must not become the default, which can be open.
+                let closed = CLOSED_MODELS.iter().find(|(name, _)| name == var);
+                if let Some((_, model)) = closed {
+                    let _ = config.submit(&form(CONFIG_FORM, var, &[(*model).to_owned()]), limits);
+                }
                 dropped.push(var.clone());
             }
         }
@@ -111,10 +139,10 @@ impl ImportedState<'_> {
     ///
     /// # Errors
     /// One sentence.
-    pub fn changes(&self) -> Result<Vec<PubSubChange>, String> {
+    pub fn changes(&self) -> Result<ImportedStateChanges, String> {
         let options =
             PubSubOptions::read(&FeatureOptions::defaults(OPTIONS)).map_err(|(_, problem)| problem)?;
-        let mut changes = Vec::new();
+        let (mut changes, mut dropped) = (Vec::new(), BTreeSet::new());
         if !self.affiliation.is_empty() {
             let affiliation = NodeAffiliation::from_name(self.affiliation)
                 .ok_or_else(|| format!("the affiliation {} is unknown", self.affiliation))?;
@@ -123,13 +151,18 @@ impl ImportedState<'_> {
             }
         }
         let usual = SubscriptionOptions::default();
-        for (one, number) in self.subscriptions.iter().zip(1..=options.limits.subscriptions_per_user_and_node)
-        {
+        let most = options.limits.subscriptions_per_user_and_node;
+        for (number, one) in self.subscriptions.iter().enumerate().take(most) {
             let mut of_one = usual.clone();
             for (var, values) in one.options {
-                // Options that are unknown here are those of notifications that clients do not see.
+                let has_field = usual.form(FormKind::Form, NodeType::Collection).get(var).is_some();
                 let form = form(OPTIONS_FORM, var, values);
-                let _ = of_one.submit(&form, options.limits.form_fields, NodeType::Collection);
+                let is_taken = has_field
+                    && of_one.submit(&form, options.limits.form_fields, NodeType::Collection).is_ok();
+                // What is off has no effect.
+                if !is_taken && !values.iter().all(|value| matches!(value.as_str(), "" | "0" | "false")) {
+                    dropped.insert(var.clone());
+                }
             }
             let is_only = self.subscriptions.len() == 1;
             if is_only && self.is_account && self.jid.is_bare() && !one.is_pending && of_one == usual {
@@ -137,7 +170,7 @@ impl ImportedState<'_> {
                 continue;
             }
             let is_valid = (1..=64).contains(&one.subid.len()) && one.subid.chars().all(xml::is_char);
-            let subid = if is_valid { one.subid.to_owned() } else { format!("imported-{number}") };
+            let subid = if is_valid { one.subid.to_owned() } else { self.subid(number) };
             let state = match one.is_pending {
                 true => SubscriptionState::Pending,
                 false => SubscriptionState::Subscribed,
@@ -146,7 +179,17 @@ impl ImportedState<'_> {
             let special = NodeSubscription { jid, subid: subid.into(), state, options: of_one };
             changes.push(PubSubChange::PutSpecial(special.record()));
         }
-        Ok(changes)
+        let subscriptions = self.subscriptions.len().min(most);
+        Ok(ImportedStateChanges { changes, subscriptions, dropped: dropped.into_iter().collect() })
+    }
+
+    /// An identifier that no other entity of the node has, and the same when an import is continued.
+    fn subid(&self, number: usize) -> String {
+        // FNV-1a.
+        let hash = self.jid.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        format!("imported-{hash:016x}-{number}")
     }
 }
 
@@ -178,7 +221,8 @@ mod tests {
             ("pubsub#purple", "1"),
             ("pubsub#itemreply", "bard"),
         ]);
-        let node = ImportedNode { service: &service, created: 5, owners: &owners, config: &config };
+        let node =
+            ImportedNode { service: &service, name: "n", created: 5, owners: &owners, config: &config };
         let (changes, dropped) = node.changes().unwrap();
         assert_eq!(dropped, ["pubsub#purple", "pubsub#itemreply"]);
         let [PubSubChange::Put(record), PubSubChange::Affiliate(owner, Some(number))] = changes.as_slice()
@@ -197,10 +241,10 @@ mod tests {
         assert_eq!((config.access_model, config.max_items), (AccessModel::Whitelist, Bound::Max));
         assert!(!config.deliver_payloads && config.title == "Musings");
         assert_eq!(node.owners().collect::<Vec<_>>(), [&jid("hamlet@denmark.lit")]);
-        let nobody = ImportedNode { service: &service, created: 5, owners: &[], config: &[] };
+        let nobody = ImportedNode { service: &service, name: "n", created: 5, owners: &[], config: &[] };
         assert!(nobody.changes().is_err());
         let account = jid("hamlet@denmark.lit");
-        let own = ImportedNode { service: &account, created: 5, owners: &[], config: &[] };
+        let own = ImportedNode { service: &account, name: "n", created: 5, owners: &[], config: &[] };
         assert_eq!(own.changes().unwrap().0.len(), 2);
     }
 
@@ -210,7 +254,10 @@ mod tests {
         let options = fields(&[("pubsub#deliver", "0"), ("pubsub#digest", "1")]);
         let plain = [ImportedSubscription { subid: "1", is_pending: false, options: &[] }];
         let state = |is_account, affiliation, subscriptions| {
-            ImportedState { jid: &francisco, is_account, affiliation, subscriptions }.changes().unwrap()
+            ImportedState { jid: &francisco, is_account, affiliation, subscriptions }
+                .changes()
+                .unwrap()
+                .changes
         };
         assert_eq!(
             state(true, "publisher", &plain),
@@ -226,9 +273,52 @@ mod tests {
         let changes = state(true, "", &special);
         let [PubSubChange::PutSpecial(one)] = changes.as_slice() else { panic!("{changes:?}") };
         let one = NodeSubscription::restore(one.clone()).unwrap();
-        assert!(!one.options.deliver && !one.is_approved() && &*one.subid == "imported-1");
+        assert!(!one.options.deliver && !one.is_approved());
         let wrong =
             ImportedState { jid: &francisco, is_account: true, affiliation: "king", subscriptions: &[] };
         assert!(wrong.changes().is_err());
+    }
+
+    #[test]
+    fn subscriptions_without_identifiers_do_not_replace_each_other() {
+        let options = fields(&[("pubsub#deliver", "0"), ("pubsub#digest", "1"), ("pubsub#purple", "0")]);
+        let one = ImportedSubscription { subid: "", is_pending: false, options: &options };
+        let subscriptions = [one; 100];
+        let mut subids = BTreeSet::new();
+        for user in ["friar@elsewhere.lit", "romeo@elsewhere.lit", "romeo@elsewhere.lit/orchard"] {
+            let jid = jid(user);
+            let state = ImportedState {
+                jid: &jid,
+                is_account: false,
+                affiliation: "",
+                subscriptions: &subscriptions,
+            };
+            let new = state.changes().unwrap();
+            assert_eq!(new, state.changes().unwrap(), "a continued import writes the same");
+            assert_eq!(new.subscriptions, new.changes.len(), "those that are written are counted");
+            assert!(
+                (1..100).contains(&new.subscriptions) && new.dropped == ["pubsub#digest"],
+                "{:?}",
+                new.dropped
+            );
+            for change in &new.changes {
+                let PubSubChange::PutSpecial(one) = change else { panic!("{change:?}") };
+                assert!(subids.insert(one.subid.clone()) && one.subid.len() <= 64, "{one:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_whose_model_is_unknown_is_closed_and_a_reserved_name_is_refused() {
+        let (service, owners) = (jid("pubsub.denmark.lit"), [jid("hamlet@denmark.lit")]);
+        let config = fields(&[("pubsub#access_model", "unreadable"), ("pubsub#publish_model", "anybody")]);
+        let node =
+            ImportedNode { service: &service, name: "n", created: 5, owners: &owners, config: &config };
+        let (changes, dropped) = node.changes().unwrap();
+        assert_eq!(dropped, ["pubsub#access_model", "pubsub#publish_model"]);
+        let [PubSubChange::Put(record), ..] = changes.as_slice() else { panic!("{changes:?}") };
+        let config = PubSubNode::restored_config(&record.config, &limits()).unwrap();
+        assert_eq!(config.access_model, AccessModel::Whitelist);
+        assert!(ImportedNode { name: ROOT_NODE, ..node }.changes().is_err());
     }
 }

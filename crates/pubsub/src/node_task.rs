@@ -19,8 +19,9 @@ use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
 
 use crate::answers::needs_store;
+use crate::associated_nodes::AssociatedNodes;
 use crate::delivery::Delivery;
-use crate::graph::{GraphFacts, GraphInput, LinkChange, NodeLink};
+use crate::graph::{EdgeChange, GraphInput, NodeEdgeChange};
 use crate::node::{NodeCtx, NodeState, Notice, PubSubAnswer, PubSubNode, ROOT_NODE};
 use crate::node_directory::is_owned_elsewhere;
 use crate::online_subscribers::online_subscribers;
@@ -35,6 +36,8 @@ use crate::write_queue::{AfterWrite, HeldByWrite, WriteQueue};
 
 /// Items and subscriptions that count as one node in memory.
 const ENTRIES_OF_WEIGHT: usize = 100;
+/// Bytes of a configuration that do.
+const BYTES_OF_WEIGHT: usize = 4 << 10;
 
 /// The state of a node's task.
 pub(crate) struct NodeTask {
@@ -50,10 +53,10 @@ pub(crate) struct NodeTask {
     /// What the request that is handled takes of its user's limits.
     pub(crate) reservation: Option<Reservation>,
     /// What is known about the nodes that the request associates.
-    pub(crate) graph: Option<GraphFacts>,
+    pub(crate) graph: Option<AssociatedNodes>,
     /// Whether the input that is handled is a client's, and not a conversion's.
     is_of_client: bool,
-    /// What the node counted when it was used.
+    /// Weight at the last `touch`.
     known_weight: usize,
 }
 
@@ -90,14 +93,16 @@ impl NodeTask {
         self.key.resource().unwrap_or_default().to_owned()
     }
 
-    /// What the node counts among those in memory: one, and one for each hundred of what it has.
+    /// What the node counts among those in memory: one, one for each hundred of what it has, and one for each 4 KiB of its
+    /// configuration.
     fn weight(&self) -> usize {
         let entries = self.node.as_ref().map_or(0, PubSubNode::entry_count) + self.subscribers.weight();
-        1 + entries / ENTRIES_OF_WEIGHT
+        let config = self.node.as_ref().map_or(0, |one| one.config().text_bytes());
+        1 + entries / ENTRIES_OF_WEIGHT + config / BYTES_OF_WEIGHT
     }
 
-    /// The node is used, and has the weight that it has: it may stay in memory or not. Those that give way to it end when they have
-    /// no requests.
+    /// Marks the node as used, with its weight; decides whether it stays in memory, and evicts others for it, which end when they
+    /// have no requests.
     fn touch(&mut self, node: &Arc<Node>) {
         self.known_weight = self.weight();
         let Some(one) = self.node.as_ref().filter(|_| !is_owned_elsewhere(node, &self.key)) else {
@@ -213,16 +218,7 @@ impl NodeTask {
             _ => return Err(not_found()),
         };
         let (service, name) = (self.service(), self.name());
-        if !is_operator {
-            if !host.may_create(node, service.as_ref(), (user.as_ref(), facts.has_account), &options) {
-                return Err(forbidden());
-            }
-            let is_full = facts.created_nodes >= u64::from(options.nodes_per_user);
-            if is_full && !node.is_admin(user.bare()) {
-                let error = StanzaError::new(StanzaCondition::ResourceConstraint);
-                return Err(error.text("you have reached your maximum number of nodes"));
-            }
-        }
+        self.check_creation(node, (user, facts), is_operator)?;
         match form {
             Some(form) => {
                 let defaults = host.default_config(&options.limits);
@@ -241,6 +237,29 @@ impl NodeTask {
                 Ok((created, None))
             }
         }
+    }
+
+    /// Whether a user may create the node.
+    pub(crate) fn check_creation(
+        &self,
+        node: &Arc<Node>,
+        (user, facts): (&Jid, &RequesterFacts),
+        is_operator: bool,
+    ) -> Result<(), StanzaError> {
+        if is_operator {
+            return Ok(());
+        }
+        let options = self.shared.options();
+        let service = self.key.bare();
+        if !self.shared.host.may_create(node, service, (user.as_ref(), facts.has_account), &options) {
+            return Err(forbidden());
+        }
+        let is_full = facts.created_nodes >= u64::from(options.nodes_per_user);
+        if is_full && !node.is_admin(user.bare()) {
+            let error = StanzaError::new(StanzaCondition::ResourceConstraint);
+            return Err(error.text("you have reached your maximum number of nodes"));
+        }
+        Ok(())
     }
 
     pub(crate) fn answer(
@@ -281,6 +300,10 @@ impl NodeTask {
         input: NodeInput,
         facts: RequesterFacts,
     ) -> Option<BoxFuture<'_, ()>> {
+        let Some(input) = self.admit_graph_change(&node, input, &facts) else {
+            (self.reservation, self.graph) = (None, None);
+            return None;
+        };
         let options = self.shared.options();
         self.is_of_client = !matches!(&input, NodeInput::Conversion { .. });
         let new_id = || base::id::random_id().to_lowercase();
@@ -374,8 +397,14 @@ impl NodeTask {
             }
             NodeInput::Drop => self.is_kept = false,
         }
-        let NodeCtx { changes, notices, rechecks_subscribers, .. } = ctx;
+        let NodeCtx { mut changes, notices, rechecks_subscribers, .. } = ctx;
         held.graph.clone_from(&guard);
+        if let Ok(PubSubAnswer::ItemsOfChildren(request)) = &result {
+            if let Some(reply) = reply.take() {
+                self.retrieve_of_children(&node, request.clone(), reply);
+            }
+            result = Ok(PubSubAnswer::Payload(Vec::new()));
+        }
         if self.writes.is_idle() {
             self.subscribers.forget_recent();
         }
@@ -390,14 +419,16 @@ impl NodeTask {
         if self.node.as_ref().is_some_and(|one| one.state() == NodeState::Deleted) {
             self.node = None;
         }
+        if self.is_unused_root() {
+            changes.push(PubSubChange::Remove);
+            self.subscribers.set_empty();
+            self.node = None;
+        }
         if self.node.is_some() != existed {
             self.shared.host.node_changed(&node, &self.key, !existed);
             if self.name() == ROOT_NODE {
                 self.shared.root.set(node.seconds(), !existed);
             }
-        }
-        if self.node.is_some() != existed || self.weight() != self.known_weight {
-            self.touch(&node);
         }
         if self.node.is_some() != existed || self.weight() != self.known_weight {
             self.touch(&node);
@@ -445,17 +476,29 @@ impl NodeTask {
         }))
     }
 
+    /// Whether it is the root node, without subscribers: it costs each publication at the service.
+    fn is_unused_root(&self) -> bool {
+        self.name() == ROOT_NODE
+            && self.subscribers.is_empty()
+            && self.node.as_ref().is_some_and(|one| one.special_count() == 0)
+    }
+
     /// What another node of the service has sent.
     fn handle_graph(&mut self, ctx: &mut NodeCtx<'_>, input: GraphInput) {
         match (input, &mut self.node) {
-            (GraphInput::Link(link), Some(one)) => one.apply_link(ctx, &link),
+            (GraphInput::Edge(edge), Some(one)) => one.apply_edge_change(ctx, &edge),
             (GraphInput::Event(event), Some(one)) => one.child_event(ctx, *event),
             // It was deleted meanwhile.
-            (GraphInput::Link(NodeLink { to, from, change: LinkChange::AddChild { .. } }), None) => {
-                let link = NodeLink { to: from, from: to, change: LinkChange::RemoveParent };
-                ctx.notices.push(Notice::Graph(GraphInput::Link(link)));
+            (GraphInput::Edge(NodeEdgeChange { to, from, change, .. }), None) => {
+                let change = match change {
+                    EdgeChange::AddChild { .. } => EdgeChange::RemoveParent,
+                    EdgeChange::AddParent => EdgeChange::RemoveChild { is_deleted: true },
+                    _ => return,
+                };
+                let edge = NodeEdgeChange { to: from, from: to, change, requester: None };
+                ctx.notices.push(Notice::Graph(GraphInput::Edge(edge)));
             }
-            _ => {}
+            (GraphInput::Event(_), None) => {}
         }
     }
 

@@ -85,7 +85,7 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         0,
         1_000_000,
         10_000,
-        "Nodes without requests that stay in memory for some minutes; a hundred items or subscribers of a node count as one more.",
+        "Nodes without requests that stay in memory for some minutes; a hundred items or subscribers of a node, or 4 KiB of its configuration, count as one more.",
     ),
     number(
         "cached_subscribers",

@@ -37,11 +37,12 @@ const RETRY_SECONDS: u64 = 10;
 /// Seconds between two lines of the log about what was dropped.
 const LOG_SECONDS: u64 = 60;
 
-/// What waits for a session: the end of its presence before the presence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct WaitingPresence {
-    is_gone: bool,
-    is_back: bool,
+/// What waits for a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitingPresence {
+    Available,
+    Unavailable,
+    UnavailableThenAvailable,
 }
 
 /// The fan-outs of the users of one bucket.
@@ -83,30 +84,32 @@ impl Default for PresenceFanOuts {
 
 /// What follows from presence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PresenceOutcome {
+pub(crate) enum FanOutRequest {
     /// The caller must start a fan-out.
-    Starts,
+    Start,
     /// A fan-out that runs will continue with it.
-    Waits,
-    /// The same waits already, or there is no room.
+    Queued,
+    /// The same waits already.
+    Duplicate,
+    /// There is no room; it is counted.
     Dropped,
 }
 
 impl PresenceFanOuts {
     /// A session has sent presence to the service, or its end. `bucket` is that of its user ([`crate::user_buckets::bucket_of`]).
-    pub(crate) fn add(&self, bucket: &str, session: &Jid, change: UserChange) -> PresenceOutcome {
+    pub(crate) fn add(&self, bucket: &str, session: &Jid, change: UserChange) -> FanOutRequest {
         let user = session.bare().to_jid();
         let is_end = change == UserChange::Unavailable;
         let state = &mut *self.state.lock();
         let is_known = state.users.contains_key(&user);
-        let mut outcome = PresenceOutcome::Waits;
+        let mut outcome = FanOutRequest::Queued;
         if !is_known {
             let fan_outs = state.buckets.entry(bucket.into()).or_default();
             let has_place = fan_outs.count < MAX_OF_BUCKET && (is_end || state.active < MAX_ACTIVE);
             if has_place {
                 fan_outs.count += 1;
                 state.active += 1;
-                outcome = PresenceOutcome::Starts;
+                outcome = FanOutRequest::Start;
             } else if is_end && fan_outs.waiting.len() < MAX_WAITING_USERS {
                 fan_outs.waiting.push_back(user.clone());
             } else {
@@ -114,27 +117,33 @@ impl PresenceFanOuts {
                     state.buckets.remove(bucket);
                 }
                 state.dropped += 1;
-                return PresenceOutcome::Dropped;
+                return FanOutRequest::Dropped;
             }
         }
         let sessions = state.users.entry(user).or_default();
         if !sessions.contains_key(session) && sessions.len() >= MAX_SESSIONS {
-            let presence = sessions.iter().find(|(_, waiting)| !waiting.is_gone).filter(|_| is_end);
+            let is_presence =
+                |(_, waiting): &(&Jid, &WaitingPresence)| **waiting == WaitingPresence::Available;
+            let presence = sessions.iter().find(is_presence).filter(|_| is_end);
             let presence = presence.map(|(session, _)| session.clone());
             state.dropped += 1;
             // The end of presence displaces presence.
             match presence {
                 Some(other) => drop(sessions.remove(&other)),
-                None => return PresenceOutcome::Dropped,
+                None => return FanOutRequest::Dropped,
             }
         }
-        let waiting = sessions.entry(session.clone()).or_default();
-        let before = *waiting;
-        *waiting = match is_end {
-            true => WaitingPresence { is_gone: true, is_back: false },
-            false => WaitingPresence { is_back: true, ..before },
+        let before = sessions.get(session).copied();
+        let waiting = match (is_end, before) {
+            (true, _) => WaitingPresence::Unavailable,
+            (false, None | Some(WaitingPresence::Available)) => WaitingPresence::Available,
+            (false, Some(_)) => WaitingPresence::UnavailableThenAvailable,
         };
-        if is_known && *waiting == before { PresenceOutcome::Dropped } else { outcome }
+        if before == Some(waiting) {
+            return FanOutRequest::Duplicate;
+        }
+        sessions.insert(session.clone(), waiting);
+        outcome
     }
 
     /// What the fan-out of a user continues with; `None`: it has ended, and the caller continues with [`PresenceFanOuts::next_user`].
@@ -146,15 +155,14 @@ impl PresenceFanOuts {
             return None;
         };
         let session = session.clone();
-        if waiting.is_gone {
-            waiting.is_gone = false;
-            if !waiting.is_back {
-                sessions.remove(&session);
-            }
+        if *waiting == WaitingPresence::UnavailableThenAvailable {
+            *waiting = WaitingPresence::Available;
             return Some((session, UserChange::Unavailable));
         }
-        sessions.remove(&session);
-        Some((session, UserChange::Available))
+        match sessions.remove(&session)? {
+            WaitingPresence::Available => Some((session, UserChange::Available)),
+            _ => Some((session, UserChange::Unavailable)),
+        }
     }
 
     /// Another user who takes the place of one whose fan-out has ended; `None`: the place is free.
@@ -213,7 +221,7 @@ impl PresenceFanOuts {
         if dropped > 0 {
             tracing::warn!(
                 dropped,
-                "presence to PubSub services was dropped: too many users send it at the same time"
+                "presence to PubSub services was dropped: too many users or sessions send it at the same time"
             );
         }
         wakers.into_iter().for_each(Waker::wake);
@@ -231,11 +239,11 @@ mod tests {
     }
 
     /// Of a user of this server.
-    fn add(fan_outs: &PresenceFanOuts, session: &Jid, change: UserChange) -> PresenceOutcome {
+    fn add(fan_outs: &PresenceFanOuts, session: &Jid, change: UserChange) -> FanOutRequest {
         fan_outs.add(session.as_ref().bare().as_str(), session, change)
     }
 
-    fn foreign(fan_outs: &PresenceFanOuts, number: usize, change: UserChange) -> PresenceOutcome {
+    fn foreign(fan_outs: &PresenceFanOuts, number: usize, change: UserChange) -> FanOutRequest {
         fan_outs.add("far.lit", &jid(&format!("u{number}@far.lit/x")), change)
     }
 
@@ -243,21 +251,21 @@ mod tests {
     fn one_fan_out_of_a_user_at_a_time_takes_what_arrives_meanwhile() {
         let fan_outs = PresenceFanOuts::default();
         let (user, session) = (jid("a@b"), jid("a@b/x"));
-        assert_eq!(add(&fan_outs, &session, Available), PresenceOutcome::Starts);
+        assert_eq!(add(&fan_outs, &session, Available), FanOutRequest::Start);
         assert_eq!(fan_outs.next(&user), Some((session.clone(), Available)));
         for (change, outcome) in [
-            (Available, PresenceOutcome::Waits),
-            (Available, PresenceOutcome::Dropped),
-            (Unavailable, PresenceOutcome::Waits),
-            (Unavailable, PresenceOutcome::Dropped),
-            (Available, PresenceOutcome::Waits),
+            (Available, FanOutRequest::Queued),
+            (Available, FanOutRequest::Duplicate),
+            (Unavailable, FanOutRequest::Queued),
+            (Unavailable, FanOutRequest::Duplicate),
+            (Available, FanOutRequest::Queued),
         ] {
             assert_eq!(add(&fan_outs, &session, change), outcome, "{change:?}");
         }
         assert_eq!(fan_outs.next(&user), Some((session.clone(), Unavailable)));
         assert_eq!(fan_outs.next(&user), Some((session.clone(), Available)));
         assert_eq!((fan_outs.next(&user), fan_outs.next_user("a@b")), (None, None));
-        assert_eq!(add(&fan_outs, &session, Available), PresenceOutcome::Starts, "again");
+        assert_eq!(add(&fan_outs, &session, Available), FanOutRequest::Start, "again");
     }
 
     #[test]
@@ -265,15 +273,15 @@ mod tests {
         let fan_outs = PresenceFanOuts::default();
         for number in 0..MAX_ACTIVE {
             let session = jid(&format!("u{number}@b/x"));
-            assert_eq!(add(&fan_outs, &session, Available), PresenceOutcome::Starts);
+            assert_eq!(add(&fan_outs, &session, Available), FanOutRequest::Start);
         }
-        assert_eq!(add(&fan_outs, &jid("a@b/x"), Available), PresenceOutcome::Dropped);
-        assert_eq!(add(&fan_outs, &jid("a@b/x"), Unavailable), PresenceOutcome::Starts);
+        assert_eq!(add(&fan_outs, &jid("a@b/x"), Available), FanOutRequest::Dropped);
+        assert_eq!(add(&fan_outs, &jid("a@b/x"), Unavailable), FanOutRequest::Start);
         assert_eq!(fan_outs.next(&jid("a@b")), Some((jid("a@b/x"), Unavailable)));
         for number in 0..MAX_SESSIONS {
             add(&fan_outs, &jid(&format!("u0@b/{number}")), Available);
         }
-        assert_eq!(add(&fan_outs, &jid("u0@b/last"), Unavailable), PresenceOutcome::Waits);
+        assert_eq!(add(&fan_outs, &jid("u0@b/last"), Unavailable), FanOutRequest::Queued);
         let rest = std::iter::from_fn(|| fan_outs.next(&jid("u0@b")));
         let rest: Vec<_> = rest.collect();
         assert!(rest.len() == MAX_SESSIONS && rest.contains(&(jid("u0@b/last"), Unavailable)));
@@ -283,11 +291,11 @@ mod tests {
     #[test]
     fn the_users_of_another_domain_take_few_places_and_the_end_of_their_presence_waits() {
         let fan_outs = PresenceFanOuts::default();
-        let started = (0..2_000).filter(|n| foreign(&fan_outs, *n, Available) == PresenceOutcome::Starts);
+        let started = (0..2_000).filter(|n| foreign(&fan_outs, *n, Available) == FanOutRequest::Start);
         assert_eq!(started.count(), MAX_OF_BUCKET);
-        assert_eq!(add(&fan_outs, &jid("a@b/x"), Available), PresenceOutcome::Starts, "of others");
+        assert_eq!(add(&fan_outs, &jid("a@b/x"), Available), FanOutRequest::Start, "of others");
         let waiting =
-            (10_000..20_000).filter(|n| foreign(&fan_outs, *n, Unavailable) == PresenceOutcome::Waits);
+            (10_000..20_000).filter(|n| foreign(&fan_outs, *n, Unavailable) == FanOutRequest::Queued);
         assert_eq!(waiting.count(), MAX_WAITING_USERS);
         // A place goes to those that wait.
         while fan_outs.next(&jid("u0@far.lit")).is_some() {}
@@ -310,8 +318,8 @@ mod tests {
         let mut waits = Box::pin(fan_outs.wait_for_store());
         assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert_eq!(add(&fan_outs, &jid("a@b/x"), Available), PresenceOutcome::Starts);
-        assert_eq!(add(&fan_outs, &jid("c@b/x"), Available), PresenceOutcome::Dropped);
+        assert_eq!(add(&fan_outs, &jid("a@b/x"), Available), FanOutRequest::Start);
+        assert_eq!(add(&fan_outs, &jid("c@b/x"), Available), FanOutRequest::Dropped);
         (0..RETRY_SECONDS).for_each(|_| fan_outs.wake());
         assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
         drop(waits);

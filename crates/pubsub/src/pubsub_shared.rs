@@ -6,12 +6,14 @@ use std::sync::{Arc, OnceLock, Weak};
 use base::lock::LeafRwLock;
 use jid::Jid;
 use queues::answer_channel::AnswerSender;
+use queues::semaphore::Semaphore;
 use queues::serial_task::SerialTasks;
 use throng_core::Node;
 use throng_core::iq::IqAnswer;
 
-use crate::graph::{GraphGuard, GraphInput, GraphLock, RootUse};
-use crate::node_directory::{NodeDirectory, NodeSweep, StoppedNodes};
+use crate::graph::GraphInput;
+use crate::graph_lock::{GraphGuard, GraphLock};
+use crate::node_directory::{NodeDirectory, NodeShutdown, NodeSweep};
 use crate::node_task::NodeTask;
 use crate::options::PubSubOptions;
 use crate::presence_fan_out::PresenceFanOuts;
@@ -19,12 +21,17 @@ use crate::publish_rate::PublishRate;
 use crate::pubsub_host::PubSubHost;
 use crate::request::{Approval, NodeRequest};
 use crate::reservations::Reservations;
+use crate::root_use::RootUse;
 use crate::subscriber_filter::ContactCache;
 use crate::user_buckets::UserBuckets;
 
 /// Affiliations and subscriptions of others that a user changes, each second and at once: each can be a message to somebody.
 const CHANGES_PER_SECOND: u32 = 10;
 const CHANGES_AT_ONCE: u32 = 1_000;
+
+/// Retrievals of the items of collections at the same time, each of which reads several nodes, and those that wait.
+const MAX_RETRIEVALS: usize = 4;
+const MAX_WAITING_RETRIEVALS: usize = 256;
 
 /// The tasks of a domain's nodes, by address: the service, with the node's name as resource.
 pub(crate) type NodeTasks = SerialTasks<Jid, NodeTask>;
@@ -46,6 +53,8 @@ pub(crate) struct PubSubShared {
     pub(crate) unwritten: Arc<AtomicUsize>,
     pub(crate) graph_lock: GraphLock,
     pub(crate) root: RootUse,
+    /// Retrievals of the items of collections.
+    pub(crate) retrievals: Semaphore,
     pub(crate) publications: PublishRate,
     tasks: OnceLock<Weak<NodeTasks>>,
     is_swept: AtomicBool,
@@ -87,13 +96,13 @@ impl UserChange {
 
 /// What a node handles.
 pub(crate) enum NodeInput {
-    /// A request, the way of its answer, and the bytes that both hold.
+    /// A request, the way of its answer, and the bytes that both hold. One that adds edges to the graph of collections comes
+    /// again with the lock.
     Request {
         request: NodeRequest,
         from: Jid,
         reply: AnswerSender<IqAnswer>,
         bytes: usize,
-        /// Of a request that changes the graph of collections.
         guard: Option<Arc<GraphGuard>>,
     },
     /// A request of a conversion, on behalf of the account with the node (XEP-0398, XEP-0411). `last_item` is the number of the last
@@ -131,6 +140,7 @@ impl PubSubShared {
             unwritten: Arc::default(),
             graph_lock: GraphLock::default(),
             root: RootUse::default(),
+            retrievals: Semaphore::new(MAX_RETRIEVALS, MAX_WAITING_RETRIEVALS),
             publications: PublishRate::default(),
             tasks: OnceLock::new(),
             is_swept: AtomicBool::new(false),
@@ -142,7 +152,7 @@ impl PubSubShared {
     pub(crate) fn watch(self: &Arc<Self>, node: &Arc<Node>) {
         if !self.is_swept.load(Ordering::Relaxed) && !self.is_swept.swap(true, Ordering::Relaxed) {
             node.extensions.get_or_default_swept::<NodeSweep>().add(self);
-            peers::slices::add_slice_service(node, Arc::new(StoppedNodes::new(self)));
+            peers::slices::add_slice_service(node, Arc::new(NodeShutdown::new(self)));
         }
     }
 

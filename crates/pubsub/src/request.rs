@@ -57,9 +57,24 @@ pub(crate) struct ItemsQuery {
 /// The order of items that a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ItemOrder {
-    /// By the first publication of an item with the id, and not the last one.
-    pub(crate) by_creation: bool,
-    pub(crate) is_descending: bool,
+    pub(crate) field: OrderField,
+    pub(crate) direction: OrderDirection,
+}
+
+/// What items are ordered by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrderField {
+    /// The first publication of an item with the id.
+    Creation,
+    /// The last one.
+    Modification,
+}
+
+/// The direction of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrderDirection {
+    Ascending,
+    Descending,
 }
 
 /// A change of a subscription by an owner.
@@ -218,18 +233,18 @@ fn items(parent: TreeNode<'_>, ns: Ns) -> impl Iterator<Item = TreeNode<'_>> {
 fn item_order(pubsub: TreeNode<'_>) -> Result<Option<ItemOrder>, StanzaError> {
     let is_order = |child: &TreeNode<'_>| child.name() == "order" && child.ns_text() == ORDER_BY;
     let Some(order) = pubsub.child_elements().find(is_order) else { return Ok(None) };
-    let by_creation = match order.attr("by").as_deref() {
-        Some("creation") => true,
-        Some("modification") => false,
+    let field = match order.attr("by").as_deref() {
+        Some("creation") => OrderField::Creation,
+        Some("modification") => OrderField::Modification,
         Some(_) => return Err(StanzaCondition::FeatureNotImplemented.into()),
         None => return Err(bad_request("the order has no field")),
     };
-    let is_descending = match order.attr("desc").as_deref() {
-        None | Some("false" | "0") => false,
-        Some("true" | "1") => true,
+    let direction = match order.attr("desc").as_deref() {
+        None | Some("false" | "0") => OrderDirection::Ascending,
+        Some("true" | "1") => OrderDirection::Descending,
         Some(_) => return Err(bad_request("desc must be true or false")),
     };
-    Ok(Some(ItemOrder { by_creation, is_descending }))
+    Ok(Some(ItemOrder { field, direction }))
 }
 
 fn given_item(item: TreeNode<'_>) -> Result<GivenItem, StanzaError> {

@@ -7,7 +7,6 @@ use jid::Jid;
 use store::{AddressId, StoreError};
 use throng_core::Node;
 
-use crate::graph::{GraphFacts, WantedRelatives, read_graph};
 use crate::node::{PubSubNode, ROOT_NODE, Requester};
 use crate::node_config::{AccessModel, PublishModel, SendLast};
 use crate::node_task::NodeTask;
@@ -35,7 +34,7 @@ impl NodeTask {
         input: &mut NodeInput,
     ) -> Result<RequesterFacts, StoreError> {
         let mut facts = self.known_facts(node, input);
-        self.read_relatives(node, input).await?;
+        self.read_associated_nodes(node, input).await?;
         let (user, request) = match input {
             NodeInput::Request { request: NodeRequest::ModifySubscriptions(changes), from, .. }
                 if self.is_owned_by(node, from) =>
@@ -96,25 +95,8 @@ impl NodeTask {
         }
     }
 
-    /// Reads the nodes that a request associates.
-    async fn read_relatives(&mut self, node: &Arc<Node>, input: &NodeInput) -> Result<(), StoreError> {
-        let NodeInput::Request { request, from, guard: Some(_), .. } = input else { return Ok(()) };
-        let own = self.node.as_ref();
-        let Some(wanted) = WantedRelatives::of(request, own.map(PubSubNode::config)) else { return Ok(()) };
-        let is_admin = node.is_admin(from.bare());
-        if !is_admin && !self.shared.changes_of_others.try_take(node, from.as_ref(), wanted.count()) {
-            self.graph = Some(GraphFacts { is_refused: true, ..GraphFacts::default() });
-            return Ok(());
-        }
-        let parents = own.map(|one| one.parents().clone()).unwrap_or_default();
-        let user = (from, is_admin);
-        let limits = self.shared.options().limits;
-        self.graph = Some(read_graph(node, &self.key, parents, user, wanted, &limits).await?);
-        Ok(())
-    }
-
     /// Whether a user owns the node.
-    fn is_owned_by(&self, node: &Node, user: &Jid) -> bool {
+    pub(crate) fn is_owned_by(&self, node: &Node, user: &Jid) -> bool {
         let requester = requester((node, &*self.shared.host), user, &RequesterFacts::default(), false);
         self.node.as_ref().is_some_and(|one| one.is_owner(&requester))
     }
@@ -245,7 +227,10 @@ impl NodeTask {
             return false;
         }
         let (from, request) = match input {
-            NodeInput::Request { request: NodeRequest::ModifySubscriptions(_), .. }
+            NodeInput::Request {
+                request: NodeRequest::ModifySubscriptions(_) | NodeRequest::Dissociate(_),
+                ..
+            }
             | NodeInput::Request { guard: Some(_), .. } => return false,
             NodeInput::Request { request, from, .. }
             | NodeInput::Conversion { request, account: from, .. } => (from, Some(request)),

@@ -22,7 +22,7 @@ use xml::Ns;
 use crate::account_removal;
 use crate::collection_config::NodeType;
 use crate::get_pending::chosen_node;
-use crate::graph::{GraphInput, WantedRelatives};
+use crate::graph::GraphInput;
 use crate::node::{PubSubAnswer, ROOT_NODE, default_options};
 use crate::node_config::PubSubNodeConfig;
 use crate::node_directory::is_owned_elsewhere;
@@ -30,7 +30,7 @@ use crate::node_lists::{list_affiliations, list_nodes, list_subscriptions};
 use crate::node_task::NodeTask;
 use crate::options::PubSubOptions;
 use crate::plain_subscriptions::PlainSubscriptions;
-use crate::presence_fan_out::PresenceOutcome;
+use crate::presence_fan_out::FanOutRequest;
 use crate::pubsub_error::{pubsub_error, unsupported};
 use crate::pubsub_host::PubSubHost;
 use crate::pubsub_shared::{NodeInput, NodeMessage, NodeTasks, PubSubShared, UserChange};
@@ -168,36 +168,10 @@ impl PubSubService {
     fn ask_node(&self, request: &IqRequest<'_>, key: Jid, of_node: NodeRequest) -> IqFlow {
         let from = request.from.to_jid();
         let bytes = request.bytes.len() + MESSAGE_BYTES;
-        let has_collections = self.shared.host.domain_of_collections().is_some();
-        if has_collections && WantedRelatives::of(&of_node, None).is_some() {
-            return self.change_graph(request.node, key, (of_node, from), bytes);
-        }
         let input = |reply| NodeInput::Request { request: of_node, from, reply, bytes, guard: None };
         let answer = self.send_request(request.node, &key, bytes, input);
         // The mailbox keeps the order of a sender's requests to the node, and is bounded.
         IqFlow::detached(answer)
-    }
-
-    /// Passes on a request that changes the graph of collections when no other one does.
-    fn change_graph(
-        &self,
-        node: &Arc<Node>,
-        key: Jid,
-        (request, from): (NodeRequest, Jid),
-        bytes: usize,
-    ) -> IqFlow {
-        let (tasks, lock, node) = (self.tasks.clone(), self.shared.graph_lock.clone(), node.clone());
-        // Not in the node's task, which must receive what the change before sends it.
-        IqFlow::detached(async move {
-            let refused = || Err(StanzaCondition::ResourceConstraint.into());
-            let Some(guard) = lock.acquire().await else { return refused() };
-            let (reply, answer) = answer_channel();
-            let guard = Some(Arc::new(guard));
-            let input = NodeInput::Request { request, from, reply, bytes, guard };
-            let message = NodeMessage { node: node.clone(), input };
-            let _ = tasks.try_send(&node.spawner, &key, message, bytes);
-            answer.receive().await.unwrap_or_else(refused)
-        })
     }
 
     /// Sends an input that is answered; its answer.
@@ -313,11 +287,11 @@ impl PubSubService {
         let (service, user) = (&ctx.service.jid, ctx.from.to_jid());
         let bucket = bucket_of(ctx.node, ctx.from);
         let outcome = self.shared.presence.add(bucket, &user, change);
-        if outcome == PresenceOutcome::Dropped {
+        if matches!(outcome, FanOutRequest::Duplicate | FanOutRequest::Dropped) {
             return;
         }
         self.report_change(USER_NOTICE, ctx.node, ctx.host, (service, &user), change);
-        if outcome == PresenceOutcome::Starts {
+        if outcome == FanOutRequest::Start {
             self.fan_out_presence(ctx.node, service.clone(), (bucket, &user));
         }
     }
@@ -396,7 +370,7 @@ impl PubSubService {
         }
         self.shared.watch(ctx.node);
         let bucket = bucket_of(ctx.node, user.as_ref());
-        if self.shared.presence.add(bucket, &user, change) == PresenceOutcome::Starts {
+        if self.shared.presence.add(bucket, &user, change) == FanOutRequest::Start {
             self.fan_out_presence(ctx.node, service, (bucket, &user));
         }
     }
@@ -411,10 +385,15 @@ impl PubSubService {
     pub(crate) fn handle_graph_notice(&self, ctx: &NoticeCtx<'_>) {
         let Some((service, input)) = ctx.content.and_then(GraphInput::decode) else { return };
         let Ok(key) = node_address(service.as_ref(), input.to()) else { return };
-        // The order is that of the mailbox; of an owner that has changed, an event is lost.
+        // The order is that of the mailbox; of an owner that has changed, it is lost.
         if !is_owned_elsewhere(ctx.node, &key) {
-            let size = input.size();
-            self.send(ctx.node, &key, NodeInput::Graph { input, guard: None }, size);
+            let (size, is_edge) = (input.size(), matches!(input, GraphInput::Edge(_)));
+            let message =
+                NodeMessage { node: ctx.node.clone(), input: NodeInput::Graph { input, guard: None } };
+            let _ = match is_edge {
+                true => self.tasks.send_forced(&ctx.node.spawner, &key, message, size),
+                false => self.tasks.try_send(&ctx.node.spawner, &key, message, size),
+            };
         }
     }
 }

@@ -93,6 +93,17 @@ impl SubscriberCache {
         self.recent = HashMap::new();
     }
 
+    /// Whether it is known that there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        match &self.state {
+            CacheState::Unknown => false,
+            CacheState::Addresses { all, .. } => all.is_empty(),
+            CacheState::Numbers(one) => {
+                one.numbers.count() == 0 && !one.changed.values().any(|is_added| *is_added)
+            }
+        }
+    }
+
     /// Whether a user is subscribed; `None` if only the store knows. `number` finds the number of the user's address.
     pub(crate) fn contains(
         &self,

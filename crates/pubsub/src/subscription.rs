@@ -13,6 +13,7 @@ use throng_core::limits::STANZA_LIMITS;
 use xml::{NamespaceContext, Tree};
 
 use crate::collection_config::NodeType;
+use crate::graph::MAX_LEVELS;
 use crate::node_config::choices;
 use crate::pubsub_error::pubsub_error;
 
@@ -223,7 +224,8 @@ impl SubscriptionOptions {
         if let Some(text) = form.value(DEPTH) {
             self.depth = match text.trim() {
                 "all" => None,
-                number => Some(number.parse().ok()?),
+                // Notifications pass no more levels.
+                number => Some(number.parse().ok()?).filter(|depth| *depth < MAX_LEVELS),
             };
         }
         Some(())

@@ -24,7 +24,7 @@ use throng_core::Node;
 use throng_core::iq::IqAnswer;
 use throng_core::server_error::store_error;
 
-use crate::graph::GraphGuard;
+use crate::graph_lock::GraphGuard;
 use crate::pubsub_shared::PubSubShared;
 use crate::requester_facts::account_number;
 use crate::reservations::Reservation;

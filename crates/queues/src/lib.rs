@@ -1,4 +1,4 @@
-//! Bounded queues by key, each emptied by one owner at a time, and serial tasks (actors) over them.
+//! Bounded queues by key, each emptied by one owner at a time, serial tasks (actors) over them, and a semaphore.
 //!
 //! Not implemented: the outgoing queue of a connection, which is in `outbox`; priorities and deadlines of items.
 
@@ -6,4 +6,5 @@
 
 pub mod answer_channel;
 pub mod keyed_queues;
+pub mod semaphore;
 pub mod serial_task;

@@ -21,7 +21,7 @@ use features::{blocking, offline, private_storage, rfc6121, vcard};
 use muc::ImportedRoom;
 use pubsub::{ImportedNode, ImportedState, ImportedSubscription};
 use sasl::{Credentials, Mechanism, ScramHash};
-use store::{AccountKvLimits, PubSubChange, Quota, RoomUpdate, Stores};
+use store::{AccountKvLimits, Quota, RoomUpdate, Stores};
 use store_sql::{DatabaseState, Encryption};
 use throng_core::NodeLimits;
 use throng_core::account_provider::{external_credentials, is_external};
@@ -30,8 +30,8 @@ use transfer::prosody::ProsodyFolder;
 use transfer::server_data::ServerDataSource;
 use transfer::{
     AccountLimits, DerivePasswords, ExportCounts, ExportDomain, ExportOptions, FeatureFormats, ImportCounts,
-    ImportDomain, ImportObserver, ImportOptions, IndexedVcard, NewPubSubNode, SkippedData, SourcePubSubNode,
-    SourcePubSubState, SourceRoom, TransferSource,
+    ImportDomain, ImportObserver, ImportOptions, IndexedVcard, LocatedPubSubState, NewPubSubNode,
+    NewPubSubState, SkippedData, SourcePubSubNode, SourcePubSubState, SourceRoom, TransferSource,
 };
 use transfer_sql::EjabberdDatabase;
 use xml::{NamespaceContext, Ns, Tree};
@@ -432,12 +432,14 @@ fn room_update(room: &SourceRoom) -> Result<RoomUpdate, String> {
 
 /// The changes that create a PubSub node, and fields that have no place; the error is a reason for people.
 fn pubsub_node_changes(node: &SourcePubSubNode, now: u64) -> Result<NewPubSubNode, String> {
-    let SourcePubSubNode { name, owners, config } = node;
-    ImportedNode { service: &name.service, created: now, owners, config }.changes()
+    let SourcePubSubNode { address, owners, config } = node;
+    let (service, name) = (&address.service, address.name.as_str());
+    ImportedNode { service, name, created: now, owners, config }.changes()
 }
 
 /// The changes for what one entity has at a node; the error is a reason for people.
-fn pubsub_state_changes(state: &SourcePubSubState, is_account: bool) -> Result<Vec<PubSubChange>, String> {
+fn pubsub_state_changes(located: LocatedPubSubState<'_>) -> Result<NewPubSubState, String> {
+    let LocatedPubSubState { state, is_account } = located;
     let subscriptions = state.subscriptions.iter().map(|one| ImportedSubscription {
         subid: &one.subid,
         is_pending: one.is_pending,
@@ -445,7 +447,8 @@ fn pubsub_state_changes(state: &SourcePubSubState, is_account: bool) -> Result<V
     });
     let subscriptions: Vec<ImportedSubscription<'_>> = subscriptions.collect();
     let SourcePubSubState { jid, affiliation, .. } = state;
-    ImportedState { jid, is_account, affiliation, subscriptions: &subscriptions }.changes()
+    let new = ImportedState { jid, is_account, affiliation, subscriptions: &subscriptions }.changes()?;
+    Ok(NewPubSubState { changes: new.changes, subscriptions: new.subscriptions, dropped: new.dropped })
 }
 
 /// A vCard with its searchable texts; `None` if it is empty, which is as none.

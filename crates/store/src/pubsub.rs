@@ -156,6 +156,12 @@ storage_need! {
         /// The node, if there is one.
         fn load(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<StoredPubSubNode>>;
 
+        /// The record of a node, if there is one, and the affiliation of an entity with it.
+        fn record(&self, node: JidRef<'_>, entity: JidRef<'_>) -> StoreFuture<'_, Option<(PubSubNodeRecord, Option<u8>)>>;
+
+        /// The newest items of a node, oldest first.
+        fn newest_items(&self, node: JidRef<'_>, limit: u32) -> StoreFuture<'_, Vec<PubSubItemHead>>;
+
         /// Applies changes to one node: all of them, in their order, or none.
         fn apply(&self, node: JidRef<'_>, changes: Vec<PubSubChange>) -> StoreFuture<'_, ()>;
 

@@ -10,7 +10,7 @@ use transfer::ejabberd::{
     message_of_text, micros_of_text, payload_of_text, pubsub_item, pubsub_node, pubsub_state, room_of_text,
     scram_credentials, subscriptions_of_text,
 };
-use transfer::{AccountItem, AccountPassword, FormFields, PubSubNodeName, PubSubRecord, SourceRecord};
+use transfer::{AccountItem, AccountPassword, FormFields, PubSubNodeAddress, PubSubRecord, SourceRecord};
 
 use crate::queries::{EjabberdSchema, TableKind};
 
@@ -21,9 +21,17 @@ pub(crate) struct RowReader {
     domain: String,
     contact: Option<(Jid, EjabberdContact)>,
     blocked: Option<(Jid, Vec<Jid>, usize)>,
-    /// Host, name, owner and options of a node.
-    node: Option<(String, String, String, FormFields)>,
+    node: Option<UnfinishedNode>,
     options: OptionsBySubid,
+}
+
+/// A PubSub node whose options are read.
+struct UnfinishedNode {
+    host: String,
+    name: String,
+    /// Empty for none.
+    owner: String,
+    config: FormFields,
 }
 
 impl RowReader {
@@ -76,11 +84,11 @@ impl RowReader {
                 Err(reason) => records.push(SourceRecord::skipped(owner.as_str(), reason)),
             }
         }
-        if let Some((host, node, owner, config)) = self.node.take() {
+        if let Some(UnfinishedNode { host, name, owner, config }) = self.node.take() {
             let owners = Some(owner).filter(|owner| !owner.is_empty());
-            match pubsub_node(&host, node.clone(), owners.as_slice(), config) {
+            match pubsub_node(&host, name.clone(), owners.as_slice(), config) {
                 Ok(node) => records.push(SourceRecord::PubSub(Box::new(PubSubRecord::Node(node)))),
-                Err(reason) => records.push(SourceRecord::skipped(format!("the PubSub node {node}"), reason)),
+                Err(reason) => records.push(SourceRecord::skipped(format!("the PubSub node {name}"), reason)),
             }
         }
         if let Some((owner, blocked, skipped)) = self.blocked.take() {
@@ -128,17 +136,17 @@ impl RowReader {
     /// A row is an option of a node, or a node without options.
     fn read_node(
         &mut self,
-        (host, node): (String, String),
+        (host, name): (String, String),
         row: &AnyRow,
         records: &mut Vec<SourceRecord>,
     ) -> Result<(), Error> {
         let (owner, option, value) = (text(row, 2)?, text(row, 3)?, text(row, 4)?);
-        let is_same = |last: &(String, String, String, FormFields)| (&last.0, &last.1) == (&host, &node);
+        let is_same = |last: &UnfinishedNode| (&last.host, &last.name) == (&host, &name);
         if !self.node.as_ref().is_some_and(is_same) {
             self.finish(records);
-            self.node = Some((host, node, owner, FormFields::new()));
+            self.node = Some(UnfinishedNode { host, name, owner, config: FormFields::new() });
         }
-        if let Some((.., config)) = &mut self.node
+        if let Some(UnfinishedNode { config, .. }) = &mut self.node
             && !option.is_empty()
         {
             config.extend(field_of_text(&option, &value));
@@ -148,19 +156,19 @@ impl RowReader {
 
     fn read_part_of_node(
         &mut self,
-        (host, node): (String, String),
+        (host, name): (String, String),
         row: &AnyRow,
         records: &mut Vec<SourceRecord>,
     ) -> Result<(), Error> {
-        let place = format!("the PubSub node {node}");
+        let place = format!("the PubSub node {name}");
         let Ok(service) = Jid::from_stored(&host) else { return Ok(()) };
-        let name = PubSubNodeName { service, node };
+        let node = PubSubNodeAddress { service, name };
         let part = match self.kind {
             TableKind::PubSubStates => {
                 let subscriptions = text(row, 4)?;
                 let affiliation = text(row, 3)?;
                 pubsub_state(
-                    name,
+                    node,
                     &text(row, 2)?,
                     affiliation_of_letter(&affiliation),
                     subscriptions_of_text(&subscriptions),
@@ -173,7 +181,7 @@ impl RowReader {
                 let (publisher, created, modified) = (text(row, 3)?, text(row, 4)?, text(row, 5)?);
                 let micros = micros_of_text(&modified).or_else(|| micros_of_text(&created));
                 payload_of_text(&text(row, 6)?)
-                    .map(|payload| PubSubRecord::Item(pubsub_item(name, id, &publisher, micros, payload)))
+                    .map(|payload| PubSubRecord::Item(pubsub_item(node, id, &publisher, micros, payload)))
             }
         };
         records.push(match part {

@@ -160,7 +160,7 @@ fn pubsub_nodes_are_before_what_they_have() {
             SourceRecord::PubSub(record) => match *record {
                 PubSubRecord::Node(node) => format!(
                     "{} {:?} {:?}",
-                    node.name.node,
+                    node.address.name,
                     node.owners.first().map(|jid| jid.as_str()),
                     node.config
                 ),

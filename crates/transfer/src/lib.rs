@@ -37,10 +37,10 @@ mod stanza_form;
 pub use export::{ExportCounts, ExportDomain, ExportError, ExportOptions, export};
 pub use import::{
     AccountLimits, DerivePasswords, FeatureFormats, ImportCounts, ImportDomain, ImportError, ImportObserver,
-    ImportOptions, IndexedVcard, NewPubSubNode, import, key_shapes,
+    ImportOptions, IndexedVcard, LocatedPubSubState, NewPubSubNode, NewPubSubState, import, key_shapes,
 };
 pub use pubsub::{
-    FormFields, PubSubNodeName, PubSubRecord, SourcePubSubItem, SourcePubSubNode, SourcePubSubState,
+    FormFields, PubSubNodeAddress, PubSubRecord, SourcePubSubItem, SourcePubSubNode, SourcePubSubState,
     SourceSubscription, item_seq,
 };
 pub use record::{

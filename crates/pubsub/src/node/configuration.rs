@@ -102,7 +102,7 @@ impl PubSubNode {
                 w.end();
             });
         }
-        self.unlink(ctx);
+        self.remove_all_edges(ctx);
         ctx.changes.push(PubSubChange::Remove);
         self.items.clear();
         self.last = None;

@@ -11,6 +11,7 @@ use xml::{Ns, Writer};
 use super::subscribing::write_subscription;
 use super::{MAX_NOTIFIED_OWNERS, NodeCtx, Notice, PubSubNode};
 use crate::affiliation::NodeAffiliation;
+use crate::graph::EventDelivery;
 use crate::node_config::{AccessModel, ItemReply, NotificationType};
 use crate::subscriber_filter::ReadCondition;
 use crate::subscription::{EventKind, NodeSubscription, ShowValue, SubscriptionOptions};
@@ -31,8 +32,16 @@ pub(crate) enum EventAudience {
 pub(super) enum EventOrigin {
     /// The node itself.
     Own(EventAudience),
-    /// A node in this collection, `depth` edges below. From `seen` edges below, it was delivered before.
-    Child { kind: EventKind, depth: u32, seen: Option<u32> },
+    /// A node in this collection.
+    Child(ChildOrigin),
+}
+
+/// A node in a collection, `depth` edges below. From `seen` edges below, the event was delivered before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ChildOrigin {
+    pub(super) kind: EventKind,
+    pub(super) depth: u32,
+    pub(super) seen: Option<u32>,
 }
 
 impl EventOrigin {
@@ -41,17 +50,17 @@ impl EventOrigin {
         match self {
             EventOrigin::Own(EventAudience::Subscribers) => one.receives_events(),
             EventOrigin::Own(EventAudience::SubscribersAndPending) => one.options.deliver,
-            EventOrigin::Child { kind, depth, seen } => {
+            EventOrigin::Child(ChildOrigin { kind, depth, seen }) => {
                 one.receives_events() && one.options.wants(kind, depth, seen)
             }
         }
     }
 
     /// Whether plain subscriptions do.
-    fn is_for_plain(self) -> bool {
+    pub(super) fn is_for_plain(self) -> bool {
         match self {
             EventOrigin::Own(_) => true,
-            EventOrigin::Child { kind, depth, seen } => {
+            EventOrigin::Child(ChildOrigin { kind, depth, seen }) => {
                 SubscriptionOptions::default().wants(kind, depth, seen)
             }
         }
@@ -64,25 +73,28 @@ pub(crate) struct NodeEvent {
     pub(crate) stanza: SharedStanza,
     /// Plain subscribers receive it.
     pub(crate) is_for_plain: bool,
-    /// Subscribers that are not plain.
-    pub(crate) special: Arc<[Jid]>,
-    /// Subscribers that receive it while their presence is one of these.
-    pub(crate) with_show: Vec<(Jid, Vec<ShowValue>)>,
-    /// Subscribers with several subscriptions, and the identifiers of these, which its stanza must have ([`with_subids`]).
-    pub(crate) separate: Vec<(Jid, Vec<Box<str>>)>,
-    /// A user who does not receive it.
-    pub(crate) except: Option<Jid>,
-    /// Only available users receive it.
-    pub(crate) presence_based: bool,
+    /// Subscribers that are not plain; several events can share them.
+    pub(crate) recipients: Arc<EventRecipients>,
+    pub(crate) delivery: EventDelivery,
     /// Who receives it without a subscription; of an account's node only.
     pub(crate) implicit: Option<ImplicitAudience>,
     /// What subscribers must fulfil when they receive it, besides their subscriptions.
     pub(crate) condition: Option<Arc<ReadCondition>>,
 }
 
-impl NodeEvent {
-    /// Whether no subscribers receive it but plain ones.
-    pub(crate) fn is_for_nobody(&self) -> bool {
+/// Subscribers that receive an event and are not plain.
+#[derive(Debug, Default)]
+pub(crate) struct EventRecipients {
+    pub(crate) special: Vec<Jid>,
+    /// Those that receive it while their presence is one of these.
+    pub(crate) with_show: Vec<(Jid, Vec<ShowValue>)>,
+    /// Those with several subscriptions, and the identifiers of these, which its stanza must have ([`with_subids`]).
+    pub(crate) separate: Arc<[(Jid, Vec<Box<str>>)]>,
+}
+
+impl EventRecipients {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
         self.special.is_empty() && self.with_show.is_empty() && self.separate.is_empty()
     }
 }
@@ -146,9 +158,10 @@ impl PubSubNode {
             w.end().end();
         });
         let Some(stanza) = stanza else { return };
-        let modes = (except, self.config.presence_based_delivery);
-        self.push_event(ctx, stanza.clone(), EventOrigin::Own(audience), modes.clone());
-        self.rise(ctx, kind, (stanza, &id), modes);
+        let presence_based = self.config.presence_based_delivery;
+        let delivery = EventDelivery { except, presence_based };
+        self.push_event(ctx, stanza.clone(), EventOrigin::Own(audience), delivery.clone());
+        self.propagate_to_collections(ctx, kind, (stanza, &id), delivery);
     }
 
     /// Sends an event to the subscribers that receive it.
@@ -157,8 +170,42 @@ impl PubSubNode {
         ctx: &mut NodeCtx<'_>,
         stanza: SharedStanza,
         origin: EventOrigin,
-        (except, presence_based): (Option<Jid>, bool),
+        delivery: EventDelivery,
     ) {
+        let recipients = self.event_recipients(ctx, origin);
+        ctx.notices.push(Notice::Event(NodeEvent {
+            stanza,
+            is_for_plain: origin.is_for_plain(),
+            recipients,
+            delivery,
+            implicit: self.is_of_account().then(|| self.implicit_audience()),
+            condition: self.read_condition(),
+        }));
+    }
+
+    /// The subscribers that receive an event and are not plain. Events of one input that come from the same distance share them.
+    pub(super) fn event_recipients(
+        &self,
+        ctx: &mut NodeCtx<'_>,
+        origin: EventOrigin,
+    ) -> Arc<EventRecipients> {
+        let child = match origin {
+            EventOrigin::Child(child) => Some(child),
+            EventOrigin::Own(_) => None,
+        };
+        if let (Some(child), Some((of, recipients))) = (child, &ctx.recipients)
+            && *of == child
+        {
+            return recipients.clone();
+        }
+        let recipients = Arc::new(self.find_recipients(origin));
+        if let Some(child) = child {
+            ctx.recipients = Some((child, recipients.clone()));
+        }
+        recipients
+    }
+
+    fn find_recipients(&self, origin: EventOrigin) -> EventRecipients {
         let receives = |one: &&NodeSubscription| origin.is_for(one);
         let mut special: Vec<Jid> = Vec::new();
         let mut with_show: Vec<(Jid, Vec<ShowValue>)> = Vec::new();
@@ -181,17 +228,7 @@ impl PubSubNode {
                 }
             }
         }
-        ctx.notices.push(Notice::Event(NodeEvent {
-            stanza,
-            is_for_plain: origin.is_for_plain(),
-            special: special.into(),
-            with_show,
-            separate,
-            except,
-            presence_based,
-            implicit: self.is_of_account().then(|| self.implicit_audience()),
-            condition: self.read_condition(),
-        }));
+        EventRecipients { special, with_show, separate: separate.into() }
     }
 
     /// What subscribers must fulfil besides their subscriptions, whose right to read may have ended since.

@@ -27,6 +27,7 @@ mod subscription_list;
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jid::{Jid, JidRef};
 use stanza::payload::data_form::{DataForm, FORM_TYPE};
@@ -37,19 +38,20 @@ use throng_core::limits::STANZA_LIMITS;
 use xml::{NamespaceContext, Ns, Tree, Writer};
 
 use self::collections::RecentEvents;
-use self::events::EventAudience;
+use self::events::{ChildOrigin, EventAudience};
 use self::items::ItemIndex;
 use self::special_subscriptions::SpecialSubscriptions;
 use crate::affiliation::{NodeAffiliation, UNCONFIRMED_OWNER};
-use crate::graph::{GraphFacts, GraphInput};
+use crate::associated_nodes::AssociatedNodes;
+use crate::graph::GraphInput;
 use crate::node_config::{AccessModel, PubSubNodeConfig, PublishModel};
 use crate::options::PubSubLimits;
 use crate::pubsub_error::{forbidden, not_found};
 use crate::request::NodeRequest;
 use crate::subscription::NodeSubscription;
 
-pub(crate) use self::collections::ROOT_NODE;
-pub(crate) use self::events::{AudienceContacts, ImplicitAudience, NodeEvent, with_subids};
+pub(crate) use self::collections::{ItemsOfChildren, ROOT_NODE};
+pub(crate) use self::events::{AudienceContacts, EventRecipients, ImplicitAudience, NodeEvent, with_subids};
 pub(crate) use self::options::default_options;
 pub(crate) use self::retrieval::ItemsAnswer;
 pub(crate) use self::subscription_list::SubscribersAnswer;
@@ -93,13 +95,15 @@ pub(crate) struct NodeCtx<'a> {
     /// What must be sent.
     pub(crate) notices: Vec<Notice>,
     /// What is known about the nodes that the request associates.
-    pub(crate) graph: Option<GraphFacts>,
+    pub(crate) graph: Option<AssociatedNodes>,
     /// The service has, or may have, a root node with subscribers.
     pub(crate) has_root: bool,
     /// Subscribers that may not stay must be removed.
     pub(crate) rechecks_subscribers: bool,
     /// The last item as a message without `to`, and its number: all recipients share it.
     last: Option<(u64, SharedStanza)>,
+    /// The special recipients of the last event of another node: the next one may have the same.
+    recipients: Option<(ChildOrigin, Arc<EventRecipients>)>,
 }
 
 /// What must be sent.
@@ -121,8 +125,8 @@ pub(crate) enum PubSubAnswer {
     Payload(Vec<u8>),
     /// The payloads of items.
     Items(ItemsAnswer),
-    /// The items of these nodes.
-    ItemsOfChildren(Vec<String>),
+    /// The items of leaves.
+    ItemsOfChildren(ItemsOfChildren),
     /// A page of plain subscribers.
     Subscribers(SubscribersAnswer),
     /// The number of plain subscribers, for the end of a form.
@@ -180,6 +184,7 @@ impl<'a> NodeCtx<'a> {
             has_root: false,
             rechecks_subscribers: false,
             last: None,
+            recipients: None,
         }
     }
 
@@ -298,6 +303,11 @@ impl PubSubNode {
     /// Number of its items, special subscriptions and affiliations, which are in memory.
     pub(crate) fn entry_count(&self) -> usize {
         self.items.len() + self.special.len() + self.affiliations.len()
+    }
+
+    /// Number of its special subscriptions.
+    pub(crate) fn special_count(&self) -> usize {
+        self.special.len()
     }
 
     /// Whether it exists.

@@ -4,6 +4,7 @@ use stanza::StanzaError;
 use stanza::payload::data_form::{DataForm, FormKind};
 use xml::Ns;
 
+use super::collections::OptionsTarget;
 use super::subscribing::{FoundSubscription, limit_lease};
 use super::{NodeCtx, PubSubAnswer, PubSubNode, Requester};
 use crate::collection_config::NodeType;
@@ -48,7 +49,8 @@ impl PubSubNode {
         };
         let mut options = special.as_ref().map(|one| one.options.clone()).unwrap_or_default();
         options.submit(form, ctx.limits.form_fields, self.node_type())?;
-        self.check_collection_options(requester, &jid, Some(key.subid.as_deref()), &options)?;
+        let target = key.subid.as_deref().map_or(OptionsTarget::TheOnlyOne, OptionsTarget::Subid);
+        self.check_collection_options(requester, &jid, target, &options)?;
         limit_lease(&mut options, ctx.now);
         match special {
             Some(mut one) => {

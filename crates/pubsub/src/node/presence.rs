@@ -76,6 +76,11 @@ impl PubSubNode {
         for one in self.special.of_user(user.as_ref()).to_vec() {
             self.remove_special(ctx, &one.jid, &one.subid);
         }
+        let whitelist = &mut self.config.graph.whitelist;
+        if let Some(at) = whitelist.iter().position(|one| one == user.as_ref().bare().as_str()) {
+            whitelist.remove(at);
+            self.put_record(ctx);
+        }
         if self.affiliations.remove(user.as_ref().bare().as_str()).is_some() {
             self.unconfirmed.remove(user.as_ref().bare().as_str());
             ctx.changes.push(PubSubChange::Affiliate(user.bare().to_jid(), None));
@@ -116,7 +121,7 @@ impl PubSubNode {
         ctx: &mut NodeCtx<'_>,
         requester: &Requester<'_>,
     ) -> Result<PubSubAnswer, StanzaError> {
-        if self.affiliation(requester) != NodeAffiliation::Owner {
+        if self.is_root() || self.affiliation(requester) != NodeAffiliation::Owner {
             return Err(forbidden().kind(stanza::ErrorType::Cancel));
         }
         self.confirm_owner(ctx, requester);

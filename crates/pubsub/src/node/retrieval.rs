@@ -7,7 +7,7 @@ use xml::{Ns, Writer};
 
 use super::{NodeCtx, PAGE_BYTES, PubSubAnswer, PubSubNode, Requester};
 use crate::pubsub_error::{not_found, pubsub_error, unsupported};
-use crate::request::{ItemOrder, ItemsQuery};
+use crate::request::{ItemOrder, ItemsQuery, OrderDirection, OrderField};
 
 /// Items of a page.
 const MAX_PAGE: usize = 100;
@@ -82,7 +82,7 @@ impl PubSubNode {
         self.check_read(requester)?;
         self.check_subid(requester, query.subid.as_deref())?;
         if self.is_collection() {
-            return self.retrieve_of_children();
+            return self.retrieve_of_children(query);
         }
         if query.ids.len() > ctx.limits.batch_items {
             return Err(
@@ -142,10 +142,10 @@ impl PubSubNode {
     /// XEP-0413 0.2.1: all items in this order, and a page of them.
     fn retrieve_ordered(&self, query: &ItemsQuery, order: ItemOrder) -> Result<PubSubAnswer, StanzaError> {
         let mut all: Vec<&PubSubItemHead> = self.items.iter().collect();
-        if order.by_creation {
+        if order.field == OrderField::Creation {
             all.sort_unstable_by_key(|head| (head.first_seq, head.seq));
         }
-        if order.is_descending {
+        if order.direction == OrderDirection::Descending {
             all.reverse();
         }
         if let (Some(most), None) = (query.max_items, &query.rsm) {

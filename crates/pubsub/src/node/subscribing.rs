@@ -8,6 +8,7 @@ use throng_core::SharedStanza;
 use xml::{Ns, Writer};
 
 use super::access::SubscribeDecision;
+use super::collections::OptionsTarget;
 use super::{MAX_NOTIFIED_OWNERS, NodeCtx, Notice, PubSubAnswer, PubSubNode, Requester};
 use crate::affiliation::NodeAffiliation;
 use crate::node_config::SendLast;
@@ -17,6 +18,9 @@ use crate::subscription::{NodeSubscription, SubscriptionExpiry, SubscriptionOpti
 
 /// Longest subscription of a lease: ten years, in milliseconds.
 const MAX_LEASE_MILLIS: u64 = 10 * 366 * 86_400_000;
+
+/// Subscriptions of one other domain to the root node.
+const MAX_ROOT_SUBSCRIPTIONS: usize = 100;
 
 /// A subscription that a request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +51,7 @@ impl PubSubNode {
             options.expiry = SubscriptionExpiry::Presence;
         }
         if form.is_some() {
-            self.check_collection_options(requester, &jid, None, &options)?;
+            self.check_collection_options(requester, &jid, OptionsTarget::NewSubscription, &options)?;
         }
         let existing: Vec<&NodeSubscription> = self.special.of_jid(&jid).collect();
         if existing.iter().any(|one| !one.is_approved()) {
@@ -79,6 +83,7 @@ impl PubSubNode {
             return Ok(self.subscription_answer(&jid, "subscribed", None, None));
         }
         self.check_special_capacity(ctx, 1 + usize::from(is_plain))?;
+        self.check_root_capacity(ctx, &jid)?;
         if is_plain {
             // Each of several subscriptions needs an id (section 6.1.6).
             self.make_special(ctx, &jid, SubscriptionOptions::default());
@@ -143,7 +148,9 @@ impl PubSubNode {
 
     /// An owner answers a request for approval.
     pub(crate) fn approve(&mut self, ctx: &mut NodeCtx<'_>, requester: &Requester<'_>, approval: &Approval) {
-        if self.redirect.is_some() || self.affiliation(requester) != NodeAffiliation::Owner {
+        // The root node approves nobody.
+        if self.redirect.is_some() || self.is_root() || self.affiliation(requester) != NodeAffiliation::Owner
+        {
             return;
         }
         self.confirm_owner(ctx, requester);
@@ -240,6 +247,19 @@ impl PubSubNode {
         if self.special.len() + more > ctx.limits.special_subscriptions {
             let error = StanzaError::new(StanzaCondition::ResourceConstraint);
             return Err(error.text("the node has too many subscriptions with options"));
+        }
+        Ok(())
+    }
+
+    /// The root node belongs to all: another domain, which can have any number of addresses, has a part of its subscriptions.
+    fn check_root_capacity(&self, ctx: &NodeCtx<'_>, jid: &Jid) -> Result<(), StanzaError> {
+        if !self.is_root() || (ctx.is_account)(jid) {
+            return Ok(());
+        }
+        let of_domain = self.special.iter().filter(|one| one.jid.domain() == jid.domain());
+        if of_domain.count() >= MAX_ROOT_SUBSCRIPTIONS {
+            let error = StanzaError::new(StanzaCondition::ResourceConstraint);
+            return Err(error.text("too many addresses of your domain are subscribed to the service"));
         }
         Ok(())
     }

@@ -7,7 +7,9 @@ use store::{PubSubChange, StoredPubSubNode};
 
 use super::{NodeCtx, Notice, PubSubAnswer, PubSubNode, Requester};
 use crate::affiliation::NodeAffiliation;
-use crate::graph::{ChildEvent, GraphInput, MAX_LEVELS, MAX_REACHED};
+use crate::graph::{
+    ChildEvent, EdgeChange, EdgeRequester, GraphInput, MAX_LEVELS, MAX_REACHED, NodeEdgeChange,
+};
 use crate::node_config::{CONFIG_FORM, PubSubNodeConfig};
 use crate::request::{GivenItem, ItemsQuery, NodeRequest, SubscriptionKey};
 use crate::tests::limits;
@@ -336,8 +338,8 @@ fn an_event_is_built_once_for_subscribers_with_several_subscriptions() {
     node.handle(&mut ctx, &requester(&hamlet), publish(&["1"])).unwrap();
     assert_eq!(count.get(), 1, "one stanza for all");
     let [Notice::Event(event)] = ctx.notices.as_slice() else { panic!("{:?}", ctx.notices) };
-    assert_eq!((event.separate.len(), event.special.len()), (5, 0));
-    let (_, subids) = &event.separate[0];
+    assert_eq!((event.recipients.separate.len(), event.recipients.special.len()), (5, 0));
+    let (_, subids) = &event.recipients.separate[0];
     let own = super::with_subids(&event.stanza, subids).unwrap();
     let text = String::from_utf8(own.bytes().to_vec()).unwrap();
     assert!(subids.iter().all(|subid| text.contains(&format!(">{subid}</header>"))), "{text}");
@@ -388,6 +390,12 @@ fn xep_0248_a_notification_reaches_a_bounded_number_of_collections() {
     let mut collection = node(&[("pubsub#node_type", "collection")]);
     collection.config.graph.children = ["princely_musings".to_owned()].into();
     collection.config.graph.parents = parents();
+    let reader = jid("francisco@denmark.lit");
+    let everything = DataForm::typed(FormKind::Submit, crate::subscription::OPTIONS_FORM)
+        .field(FormField::cell("pubsub#subscription_type", "items"))
+        .field(FormField::cell("pubsub#subscription_depth", "all"));
+    let subscribe = NodeRequest::Subscribe { jid: reader.clone(), options: Some(everything) };
+    assert!(handle(&mut collection, &requester(&reader), subscribe).answer.is_ok());
     let mut pass = |id: &str, depth, budget| {
         let event = ChildEvent { id: id.into(), depth, budget, ..events[0].clone() };
         let (_, _, notices) = with_ctx(|ctx| collection.child_event(ctx, event));
@@ -398,9 +406,69 @@ fn xep_0248_a_notification_reaches_a_bounded_number_of_collections() {
     assert_eq!(pass("a", 1, 3), (3, 1));
     assert_eq!(pass("b", 1, 0), (0, 1));
     assert_eq!(pass("c", MAX_LEVELS, 100), (0, 1));
-    // The same notification on another way, and one of a node that is no child.
+    // The same notification by another path, and one of a node that is no child.
     assert_eq!(pass("a", 2, 100), (0, 0));
     collection.config.graph.children.clear();
     let (_, _, notices) = with_ctx(|ctx| collection.child_event(ctx, events[0].clone()));
     assert!(notices.is_empty());
+}
+
+/// XEP-0248, section 7.5.3.1: between the check and the change, the node at the other end may have got another owner.
+#[test]
+fn the_other_end_of_an_edge_decides_again() {
+    let edges = |notices: &[Notice]| -> Vec<EdgeChange> {
+        let edge = |notice: &Notice| match notice {
+            Notice::Graph(GraphInput::Edge(edge)) => Some(edge.change),
+            _ => None,
+        };
+        notices.iter().filter_map(edge).collect()
+    };
+    let by = |user: &str, is_admin| Some(EdgeRequester { user: jid(user), is_admin });
+    let (owner, other) = ("hamlet@denmark.lit", "mallory@elsinore.lit");
+    for (requester, is_permitted) in
+        [(by(owner, false), true), (by(other, false), false), (by(other, true), true), (None, false)]
+    {
+        let edge = |change| NodeEdgeChange {
+            to: "princely_musings".into(),
+            from: "other".into(),
+            change,
+            requester: requester.clone(),
+        };
+        let mut leaf = node(&[]);
+        let (_, _, notices) = with_ctx(|ctx| leaf.apply_edge_change(ctx, &edge(EdgeChange::AddParent)));
+        assert_eq!(leaf.config.graph.parents.contains("other"), is_permitted, "{requester:?}");
+        let refusal = EdgeChange::RemoveChild { is_deleted: false };
+        assert_eq!(edges(&notices) == [refusal], !is_permitted, "{notices:?}");
+        let mut collection = node(&[("pubsub#node_type", "collection")]);
+        let add = EdgeChange::AddChild { is_new: false };
+        let (_, _, notices) = with_ctx(|ctx| collection.apply_edge_change(ctx, &edge(add)));
+        assert_eq!(collection.config.graph.children.contains("other"), is_permitted, "{requester:?}");
+        assert_eq!(edges(&notices) == [EdgeChange::RemoveParent], !is_permitted, "{notices:?}");
+        let (_, _, notices) = with_ctx(|ctx| collection.apply_edge_change(ctx, &edge(add)));
+        assert_eq!(edges(&notices).is_empty(), is_permitted, "an edge that exists is not removed");
+    }
+}
+
+#[test]
+fn notifications_of_one_change_share_their_recipients() {
+    let owner = jid("hamlet@denmark.lit");
+    let mut collection = node(&[("pubsub#node_type", "collection")]);
+    for number in 0..5 {
+        let user = jid(&format!("u{number}@denmark.lit/x"));
+        handle(
+            &mut collection,
+            &requester(&user),
+            NodeRequest::Subscribe { jid: user.clone(), options: None },
+        );
+    }
+    collection.config.graph.children = ["a", "b", "c"].map(str::to_owned).into();
+    let form = DataForm::typed(FormKind::Submit, CONFIG_FORM).field(FormField::cell("pubsub#children", ""));
+    let outcome = handle(&mut collection, &requester(&owner), NodeRequest::SetConfig(form));
+    let events = outcome.notices.iter().filter_map(|notice| match notice {
+        Notice::Event(event) => Some(event),
+        _ => None,
+    });
+    let events: Vec<_> = events.collect();
+    assert_eq!((events.len(), events[0].recipients.special.len()), (3, 5));
+    assert!(events.iter().all(|event| std::sync::Arc::ptr_eq(&event.recipients, &events[0].recipients)));
 }

@@ -1,14 +1,12 @@
 //! Passes over the nodes of contacts, which send last items to clients that are interested: one of each session at a time, and of all
 //! sessions a bounded number. A session that waits costs the names and the numbers of its contacts.
 
-use std::sync::Arc;
-
 use base::lock::LeafMutex;
 use hashbrown::{HashMap, HashSet};
 use jid::Jid;
+use queues::semaphore::{Semaphore, SemaphorePermit};
 
 use super::account_nodes::AccountKey;
-use super::permits::{Permits, TaskPermit};
 
 /// Passes at the same time.
 const MAX_ACTIVE: usize = 256;
@@ -28,12 +26,13 @@ type RunningPasses = HashMap<Jid, WaitingInterest>;
 /// The passes of a domain.
 pub(super) struct InterestPasses {
     running: LeafMutex<RunningPasses>,
-    permits: Arc<Permits>,
+    permits: Semaphore,
 }
 
 impl Default for InterestPasses {
     fn default() -> InterestPasses {
-        InterestPasses { running: LeafMutex::default(), permits: Permits::new(MAX_ACTIVE) }
+        // Sessions have a bound, and each has one pass.
+        InterestPasses { running: LeafMutex::default(), permits: Semaphore::new(MAX_ACTIVE, usize::MAX) }
     }
 }
 
@@ -63,8 +62,8 @@ impl InterestPasses {
         Some(waiting)
     }
 
-    /// Waits until there are few enough passes.
-    pub(super) async fn permit(&self) -> TaskPermit {
+    /// Waits until there are few enough passes; never `None`.
+    pub(super) async fn permit(&self) -> Option<SemaphorePermit> {
         self.permits.acquire().await
     }
 }

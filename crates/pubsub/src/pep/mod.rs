@@ -26,7 +26,6 @@ mod interest_passes;
 mod notice;
 mod notifications;
 mod options;
-mod permits;
 
 use std::sync::Arc;
 

@@ -60,7 +60,7 @@ pub(super) fn recipients(
     subscribed: &[Jid],
 ) -> ImplicitRecipients {
     let Some(audience) = event.implicit.clone() else { return ImplicitRecipients::Known(Arc::from([])) };
-    let except = subscribed.iter().chain(&event.except).cloned().collect();
+    let except = subscribed.iter().chain(&event.delivery.except).cloned().collect();
     let filter = EventFilter { audience, except };
     let name = key.resource().unwrap_or_default().to_owned();
     let owner = node.routing_table.find(key.as_ref());

@@ -467,7 +467,7 @@ fn publications_that_wait_for_the_store_are_bounded_in_bytes() {
 }
 
 /// A node whose store may be slow.
-fn waiting(options: &[(&str, OptionValue)]) -> Denmark {
+pub(super) fn waiting(options: &[(&str, OptionValue)]) -> Denmark {
     let engine = TestNode::with_waiting_handlers(&[&FEATURE]);
     let mut enabled =
         EnabledFeature { feature: &FEATURE, options: FeatureOptions::defaults(FEATURE.options) };

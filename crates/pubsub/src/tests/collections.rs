@@ -2,11 +2,11 @@
 
 use super::*;
 
-const COLLECTION: (&str, &str) = ("pubsub#node_type", "collection");
+pub(super) const COLLECTION: (&str, &str) = ("pubsub#node_type", "collection");
 const SHIM: &str = "http://jabber.org/protocol/shim";
 
 /// Hamlet, who has created the collection `blogs`, and a leaf in it.
-fn blogs(denmark: &Denmark) -> NodeClient {
+pub(super) fn blogs(denmark: &Denmark) -> NodeClient {
     let hamlet = denmark.connect("hamlet");
     created(&hamlet, "blogs", &[COLLECTION]);
     created(&hamlet, NODE, &[("pubsub#collection", "blogs")]);
@@ -14,17 +14,17 @@ fn blogs(denmark: &Denmark) -> NodeClient {
 }
 
 #[track_caller]
-fn created(client: &NodeClient, node: &str, fields: &[(&str, &str)]) {
+pub(super) fn created(client: &NodeClient, node: &str, fields: &[(&str, &str)]) {
     let answer = create(client, node, fields);
     assert!(answer.contains("type='result'"), "{node}: {answer}");
 }
 
-fn configure_node(client: &NodeClient, node: &str, fields: &[(&str, &str)]) -> String {
+pub(super) fn configure_node(client: &NodeClient, node: &str, fields: &[(&str, &str)]) -> String {
     owner_set(client, &format!("<configure node='{node}'>{}</configure>", form("node_config", fields)))
 }
 
 /// Subscribes a client's bare address to a collection, with options.
-fn subscribe_with(client: &NodeClient, node: &str, fields: &[(&str, &str)]) -> String {
+pub(super) fn subscribe_with(client: &NodeClient, node: &str, fields: &[(&str, &str)]) -> String {
     let options = match fields.is_empty() {
         true => String::new(),
         false => format!("<options>{}</options>", form("subscribe_options", fields)),
@@ -33,10 +33,10 @@ fn subscribe_with(client: &NodeClient, node: &str, fields: &[(&str, &str)]) -> S
     set(client, &format!("<subscribe{node} jid='{}'/>{options}", client.bare()))
 }
 
-const ALL_ITEMS: &[(&str, &str)] =
+pub(super) const ALL_ITEMS: &[(&str, &str)] =
     &[("pubsub#subscription_type", "items"), ("pubsub#subscription_depth", "all")];
 
-fn associate(client: &NodeClient, change: &str, collection: &str, child: &str) -> String {
+pub(super) fn associate(client: &NodeClient, change: &str, collection: &str, child: &str) -> String {
     owner_set(client, &format!("<collection node='{collection}'><{change} node='{child}'/></collection>"))
 }
 
@@ -50,7 +50,7 @@ fn event_through(to: &NodeClient, collection: &str, content: &str) -> String {
 }
 
 /// The values of a field of a node's configuration.
-fn values(client: &NodeClient, node: &str, var: &str) -> Vec<String> {
+pub(super) fn values(client: &NodeClient, node: &str, var: &str) -> Vec<String> {
     let shown = owner_get(client, &format!("<configure node='{node}'/>"));
     let field =
         shown.split(&format!("<field var='{var}'")).nth(1).unwrap_or_else(|| panic!("{var}: {shown}"));
@@ -64,7 +64,7 @@ fn values(client: &NodeClient, node: &str, var: &str) -> Vec<String> {
         .collect()
 }
 
-fn disco(client: &NodeClient, kind: &str, node: &str) -> String {
+pub(super) fn disco(client: &NodeClient, kind: &str, node: &str) -> String {
     let node = if node.is_empty() { String::new() } else { format!(" node='{node}'") };
     let query = format!("<query xmlns='http://jabber.org/protocol/disco#{kind}'{node}/>");
     answer_of(client.request(&format!("<iq type='get' to='{SERVICE}' id='r1'>{query}</iq>")))
@@ -389,7 +389,7 @@ fn section_7_2_3_impossible_changes_are_refused() {
 }
 
 #[test]
-fn section_7_2_3_5_circles_are_refused() {
+fn section_7_2_3_5_cycles_are_refused() {
     let denmark = Denmark::new();
     let hamlet = denmark.connect("hamlet");
     created(&hamlet, "a", &[COLLECTION]);
@@ -538,7 +538,7 @@ fn create_named(client: &NodeClient, name: &str) -> String {
 }
 
 #[test]
-fn a_notification_arrives_once_on_several_ways() {
+fn a_notification_arrives_once_by_several_paths() {
     let denmark = Denmark::new();
     let hamlet = denmark.connect("hamlet");
     created(&hamlet, "top", &[COLLECTION]);
@@ -550,7 +550,7 @@ fn a_notification_arrives_once_on_several_ways() {
     subscribe_with(&francisco, "top", ALL_ITEMS);
     publish(&hamlet, "1");
     assert_eq!(francisco.recv().len(), 1);
-    // The shorter way decides about the depth.
+    // The shorter path decides about the depth.
     configure(&hamlet, &[("pubsub#collection", "left|right|top")]);
     subscribe_with(&bernardo, "top", &[("pubsub#subscription_type", "items")]);
     publish(&hamlet, "2");
@@ -626,7 +626,7 @@ fn associations_are_limited_and_the_same_form_again_is_none() {
     assert_error(&missing, "cancel", "item-not-found", "");
     let mut count = 0;
     let refused = loop {
-        let answer = associate(&hamlet, "dissociate", "blogs", "nobody");
+        let answer = associate(&hamlet, "associate", "blogs", "nobody");
         count += 1;
         if answer.contains("resource-constraint") {
             break answer;
@@ -635,6 +635,8 @@ fn associations_are_limited_and_the_same_form_again_is_none() {
     };
     assert_result(&hamlet, &configure_node(&hamlet, "blogs", &[("pubsub#children", NODE)]), "");
     assert_error(&refused, "wait", "resource-constraint", "");
+    let removed = configure_node(&hamlet, "blogs", &[("pubsub#children", "")]);
+    assert_error(&removed, "wait", "resource-constraint", "");
     denmark.engine.advance(2);
     assert_result(&hamlet, &associate(&hamlet, "dissociate", "blogs", NODE), "");
 }

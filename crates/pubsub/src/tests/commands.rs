@@ -27,6 +27,9 @@ fn nodes_are_created_listed_shown_and_deleted() {
     let denmark = Denmark::new();
     let (node, owner) = (("node", NODE), ("owner", "hamlet@example.com"));
     run(&denmark, "create-pubsub-node", &[node, owner]).unwrap();
+    let reserved =
+        run(&denmark, "create-pubsub-node", &[("node", crate::node::ROOT_NODE), owner]).unwrap_err();
+    assert_eq!(reserved.kind, CommandErrorKind::NotAcceptable);
     let again = run(&denmark, "create-pubsub-node", &[node, owner]).unwrap_err();
     assert_eq!(again.kind, CommandErrorKind::Conflict);
     let (hamlet, francisco) = (denmark.connect("hamlet"), denmark.connect("francisco"));
@@ -130,8 +133,16 @@ fn affiliations_are_set_and_items_are_removed() {
     assert_error(&publish(&francisco, "1"), "auth", "forbidden", "");
     set("francisco", "publisher").unwrap();
     assert!(publish(&francisco, "1").contains("type='result'"));
-    assert_eq!(set("hamlet", "none").unwrap_err().kind, CommandErrorKind::Conflict, "the last owner");
-    assert_eq!(set("francisco", "member").unwrap_err().kind, CommandErrorKind::Conflict);
+    let refused = set("hamlet", "none").unwrap_err();
+    assert!(
+        refused.kind == CommandErrorKind::Conflict && refused.text.contains("the last owner"),
+        "{refused:?}"
+    );
+    let refused = set("francisco", "member").unwrap_err();
+    assert!(
+        refused.kind == CommandErrorKind::Conflict && refused.text.contains("to none first"),
+        "{refused:?}"
+    );
     subscribe(&hamlet);
     hamlet.recv();
     run(&denmark, "purge-pubsub-node", &[node]).unwrap();

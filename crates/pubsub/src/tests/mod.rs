@@ -2,6 +2,7 @@
 
 mod abuse;
 mod access;
+mod collection_graph;
 mod collections;
 mod commands;
 mod discovery;

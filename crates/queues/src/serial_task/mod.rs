@@ -16,6 +16,7 @@
 //! # Pitfalls
 //!
 //! A state that sends a message to its own task and waits for capacity waits for itself: use [`SerialTasks::try_send`] there.
+//! Two states that wait for capacity of each other wait permanently: one of them must use [`SerialTasks::send_forced`].
 
 #[cfg(test)]
 mod tests;
@@ -97,7 +98,33 @@ where
         message: S::Message,
         size: usize,
     ) -> Result<(), MailboxFull<S::Message>> {
-        match self.mailboxes.push(key.clone(), message, size) {
+        let outcome = self.mailboxes.push(key.clone(), message, size);
+        self.sent(spawner, key, outcome)
+    }
+
+    /// Like [`SerialTasks::try_send`], for a message that something else bounds: it also enters a full mailbox.
+    ///
+    /// # Errors
+    /// The message, if all forced messages together reach their bound ([`KeyedQueueLimits::forced_bytes`]).
+    pub fn send_forced(
+        self: &Arc<Self>,
+        spawner: &dyn Spawner,
+        key: &K,
+        message: S::Message,
+        size: usize,
+    ) -> Result<(), MailboxFull<S::Message>> {
+        let outcome = self.mailboxes.push_forced(key.clone(), message, size);
+        self.sent(spawner, key, outcome)
+    }
+
+    /// Starts the task of a mailbox that did not exist.
+    fn sent(
+        self: &Arc<Self>,
+        spawner: &dyn Spawner,
+        key: &K,
+        outcome: KeyedPushOutcome<S::Message>,
+    ) -> Result<(), MailboxFull<S::Message>> {
+        match outcome {
             KeyedPushOutcome::Owner(first) => {
                 let mailbox = OwnedMailbox { tasks: self.clone(), key: key.clone(), ended: false };
                 spawner.spawn(self.name, Box::pin(mailbox.run(first)));

@@ -179,6 +179,19 @@ fn a_full_mailbox_refuses_and_a_source_that_waits_is_served_when_there_is_capaci
 }
 
 #[test]
+fn a_forced_message_enters_a_full_mailbox_in_its_order() {
+    let bench = SerialBench::new(20);
+    assert!(bench.send("room", Action::WaitThenLog("a")) && bench.send("room", Action::Log("b")));
+    assert!(!bench.send("room", Action::Log("refused")));
+    let forced = |text| bench.tasks.send_forced(&*bench.spawner, &"room", Action::Log(text), 10).is_ok();
+    assert!(forced("c"), "it takes no capacity of the others");
+    bench.released.store(1, Ordering::Relaxed);
+    bench.spawner.run();
+    assert_eq!(bench.log(), ["a 1", "b 2", "c 3"]);
+    assert!(bench.tasks.is_empty());
+}
+
+#[test]
 fn a_task_keeps_its_state_until_it_is_idle() {
     let bench = SerialBench::new(1_000);
     bench.send("room", Action::Join);

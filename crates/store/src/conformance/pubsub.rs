@@ -12,6 +12,7 @@ cases! {
     changes_of_a_missing_node_have_no_effect,
     items_are_kept_in_the_order_of_publication,
     items_are_read_up_to_a_number_of_bytes,
+    the_newest_items_and_one_affiliation_are_read,
     records_of_a_service_are_listed_in_pages,
     affiliations_are_read_by_node_and_by_entity,
     plain_subscriptions_are_read_by_node_in_pages,
@@ -69,6 +70,28 @@ async fn create(stores: &Stores, names: &[&str]) {
 async fn ids(stores: &Stores, node: &str) -> String {
     let stored = stores.pubsub.load(jid(node).as_ref()).await.unwrap();
     stored.map(|node| node.items.iter().map(|head| &*head.id).collect()).unwrap_or_default()
+}
+
+async fn the_newest_items_and_one_affiliation_are_read(f: Fixture) {
+    let (node, hamlet) = (jid(MUSINGS), jid("hamlet@example.org/elsinore"));
+    let pubsub = &f.stores.pubsub;
+    assert_eq!(pubsub.record(node.as_ref(), hamlet.as_ref()).await.unwrap(), None);
+    assert!(pubsub.newest_items(node.as_ref(), 2).await.unwrap().is_empty());
+    let items = [(3, "a"), (5, "b"), (9, "c")].map(|(seq, id)| PubSubChange::PutItem(item(seq, id, b"<x/>")));
+    let mut changes = vec![
+        PubSubChange::Put(record("Musings", true)),
+        PubSubChange::Affiliate(hamlet.clone(), Some(3)),
+        PubSubChange::Affiliate(jid("bernardo@example.org"), Some(1)),
+    ];
+    changes.extend(items);
+    apply(&f.stores, MUSINGS, changes).await;
+    for (user, affiliation) in [(&hamlet, Some(3)), (&jid("nobody@example.org"), None)] {
+        let found = pubsub.record(node.as_ref(), user.as_ref()).await.unwrap();
+        assert_eq!(found, Some((record("Musings", true), affiliation)), "{user}");
+    }
+    let newest = pubsub.newest_items(node.as_ref(), 2).await.unwrap();
+    assert_eq!(newest, [item(5, "b", b"").head, item(9, "c", b"").head]);
+    assert_eq!(pubsub.newest_items(node.as_ref(), 9).await.unwrap().len(), 3);
 }
 
 async fn a_node_is_put_replaced_and_removed(f: Fixture) {

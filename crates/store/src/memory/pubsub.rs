@@ -6,8 +6,8 @@ use jid::{Jid, JidRef};
 
 use super::{MemoryStore, ready};
 use crate::pubsub::{
-    EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubNodeOfService,
-    PubSubNodeRecord, SpecialSubscription, StoredPubSubNode, items_that_fit,
+    EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubItemHead,
+    PubSubNodeOfService, PubSubNodeRecord, SpecialSubscription, StoredPubSubNode, items_that_fit,
 };
 use crate::{AddressId, PubSub, StoreFuture, SubscriptionSide};
 
@@ -123,6 +123,27 @@ impl PubSub for MemoryStore {
                 .collect(),
             items: entry.items.values().map(|item| item.head.clone()).collect(),
         })))
+    }
+
+    fn record(
+        &self,
+        node: JidRef<'_>,
+        entity: JidRef<'_>,
+    ) -> StoreFuture<'_, Option<(PubSubNodeRecord, Option<u8>)>> {
+        let state = self.state.lock();
+        let entry = state.pubsub.nodes.get(node.as_str());
+        let found = entry
+            .map(|entry| (entry.record.clone(), entry.affiliations.get(entity.bare().as_str()).copied()));
+        ready(Ok(found))
+    }
+
+    fn newest_items(&self, node: JidRef<'_>, limit: u32) -> StoreFuture<'_, Vec<PubSubItemHead>> {
+        let state = self.state.lock();
+        let items = state.pubsub.nodes.get(node.as_str()).map(|entry| &entry.items);
+        let newest = items.into_iter().flat_map(|items| items.values().rev()).take(limit as usize);
+        let mut newest: Vec<PubSubItemHead> = newest.map(|item| item.head.clone()).collect();
+        newest.reverse();
+        ready(Ok(newest))
     }
 
     fn apply(&self, node: JidRef<'_>, changes: Vec<PubSubChange>) -> StoreFuture<'_, ()> {

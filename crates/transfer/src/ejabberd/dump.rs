@@ -16,12 +16,12 @@ use base::Secret;
 use jid::Jid;
 use store::LastActivity;
 
-use super::nodes::{OptionsBySubid, field_of_option, pubsub_item, pubsub_node, pubsub_state};
+use super::pubsub::{OptionsBySubid, field_of_option, pubsub_item, pubsub_node, pubsub_state};
 use super::{EjabberdContact, UNSUPPORTED_TABLES, hash_of_name, room_of_options, scram_credentials};
 use crate::erlang::{ErlangTerm, TermReader, TermText, parse_term};
 use crate::stanza_form::{add_delay, check_message};
 use crate::{
-    AccountItem, AccountPassword, FormFields, OfflineData, PubSubNodeName, PubSubRecord, SourceElement,
+    AccountItem, AccountPassword, FormFields, OfflineData, PubSubNodeAddress, PubSubRecord, SourceElement,
     SourceError, SourcePubSubItem, SourcePubSubNode, SourcePubSubState, SourceRecord, TransferSource,
 };
 
@@ -43,12 +43,21 @@ pub struct EjabberdDump {
 /// PubSub nodes of the dump.
 #[derive(Default)]
 struct DumpedNodes {
-    /// Names by number.
-    names: HashMap<String, PubSubNodeName>,
+    /// Addresses by number.
+    addresses: HashMap<String, PubSubNodeAddress>,
     options: OptionsBySubid,
-    /// There are records of the second reading.
-    has_parts: bool,
-    is_second: bool,
+    /// There are records of the second pass.
+    needs_second_pass: bool,
+    pass: DumpPass,
+}
+
+/// A reading of the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum DumpPass {
+    #[default]
+    First,
+    /// Only what belongs to PubSub nodes.
+    NodeParts,
 }
 
 /// A record with the names of its fields.
@@ -106,8 +115,8 @@ impl EjabberdDump {
         let place = self.path.display().to_string();
         let term = self.terms.next_term();
         let term = match term.map_err(|error| SourceError::Io { place: place.clone(), error })? {
-            None if self.nodes.has_parts && !self.nodes.is_second => {
-                self.nodes.is_second = true;
+            None if self.nodes.needs_second_pass && self.nodes.pass == DumpPass::First => {
+                self.nodes.pass = DumpPass::NodeParts;
                 self.tables.clear();
                 (self.terms, self.size) = open_terms(&self.path)?;
                 return Ok(true);
@@ -119,7 +128,7 @@ impl EjabberdDump {
                 }
                 return Ok(false);
             }
-            Some(TermText::TooLong) if self.nodes.is_second => return Ok(true),
+            Some(TermText::TooLong) if self.nodes.pass == DumpPass::NodeParts => return Ok(true),
             Some(TermText::TooLong) => {
                 let reason = format!("the record in line {} is too large", self.terms.first_line());
                 self.records.push_back(SourceRecord::skipped(place, reason));
@@ -130,7 +139,7 @@ impl EjabberdDump {
         let first_line = self.terms.first_line();
         let term = match parse_term(&term) {
             Ok(term) => term,
-            Err(_) if self.nodes.is_second => return Ok(true),
+            Err(_) if self.nodes.pass == DumpPass::NodeParts => return Ok(true),
             Err(error) => {
                 let line = first_line.saturating_add(error.line);
                 if self.tables.is_empty() {
@@ -153,7 +162,7 @@ impl EjabberdDump {
         let Some([table, values @ ..]) = term.as_tuple() else { return Ok(true) };
         let table = table.as_atom().unwrap_or_default();
         if let Some((_, content)) = UNSUPPORTED_TABLES.iter().find(|(name, _)| *name == table) {
-            if self.nodes.is_second {
+            if self.nodes.pass == DumpPass::NodeParts {
                 return Ok(true);
             }
             *self.unsupported.entry(*content).or_default() += 1;
@@ -164,7 +173,7 @@ impl EjabberdDump {
         let read = match table.starts_with("pubsub_") {
             true => self.nodes.read(table, &record),
             // They were read the first time.
-            false if self.nodes.is_second => return Ok(true),
+            false if self.nodes.pass == DumpPass::NodeParts => return Ok(true),
             false => read_record(table, &record),
         };
         match read {
@@ -272,21 +281,21 @@ fn read_record(table: &str, record: &MnesiaRecord<'_>) -> Result<Vec<SourceRecor
 }
 
 impl DumpedNodes {
-    /// Nodes and options of subscriptions the first time, everything else the second time.
+    /// Nodes and options of subscriptions in the first pass, everything else in the second one.
     fn read(&mut self, table: &str, record: &MnesiaRecord<'_>) -> Result<Vec<SourceRecord>, String> {
-        let read = match (table, self.is_second) {
-            ("pubsub_node", false) => PubSubRecord::Node(self.read_node(record)?),
-            ("pubsub_subscription", false) => {
+        let read = match (table, self.pass) {
+            ("pubsub_node", DumpPass::First) => PubSubRecord::Node(self.read_node(record)?),
+            ("pubsub_subscription", DumpPass::First) => {
                 let options = record.field("options").map(read_fields).unwrap_or_default();
                 self.options.insert(record.text("subid"), options);
                 return Ok(Vec::new());
             }
-            ("pubsub_state" | "pubsub_item", false) => {
-                self.has_parts = true;
+            ("pubsub_state" | "pubsub_item", DumpPass::First) => {
+                self.needs_second_pass = true;
                 return Ok(Vec::new());
             }
-            ("pubsub_state", true) => PubSubRecord::State(self.read_state(record)?),
-            ("pubsub_item", true) => PubSubRecord::Item(self.read_item(record)?),
+            ("pubsub_state", DumpPass::NodeParts) => PubSubRecord::State(self.read_state(record)?),
+            ("pubsub_item", DumpPass::NodeParts) => PubSubRecord::Item(self.read_item(record)?),
             _ => return Ok(Vec::new()),
         };
         Ok(vec![SourceRecord::PubSub(Box::new(read))])
@@ -303,36 +312,36 @@ impl DumpedNodes {
         let config = record.field("options").map(read_fields).unwrap_or_default();
         let node = pubsub_node(&host, node, &owners, config)?;
         if let Some(number) = record.field("id").and_then(node_number) {
-            self.names.insert(number, node.name.clone());
+            self.addresses.insert(number, node.address.clone());
         }
         Ok(node)
     }
 
     /// The node of a key such as `{Something, Number}`, and the other part.
-    fn name<'a>(
+    fn address<'a>(
         &self,
         record: &MnesiaRecord<'a>,
         key: &str,
-    ) -> Result<(PubSubNodeName, &'a ErlangTerm), String> {
+    ) -> Result<(PubSubNodeAddress, &'a ErlangTerm), String> {
         let key = record.field(key).and_then(ErlangTerm::as_tuple).unwrap_or_default();
         let [of, number] = key else { return Err("its key does not name a node".to_owned()) };
-        let name = node_number(number).and_then(|number| self.names.get(&number));
-        Ok((name.cloned().ok_or("it belongs to a PubSub node that does not exist")?, of))
+        let found = node_number(number).and_then(|number| self.addresses.get(&number));
+        Ok((found.cloned().ok_or("it belongs to a PubSub node that does not exist")?, of))
     }
 
     fn read_state(&self, record: &MnesiaRecord<'_>) -> Result<SourcePubSubState, String> {
-        let (name, jid) = self.name(record, "stateid")?;
+        let (node, jid) = self.address(record, "stateid")?;
         let jid = address(jid).ok_or("its key has no address")?;
         let subscriptions = record.field("subscriptions").and_then(ErlangTerm::as_list).unwrap_or_default();
         let subscriptions = subscriptions.iter().filter_map(|one| match one.as_tuple()? {
             [state, subid] => Some((state.as_atom()?.to_owned(), subid.to_text().unwrap_or_default())),
             _ => None,
         });
-        pubsub_state(name, &jid, record.atom("affiliation"), subscriptions, &self.options)
+        pubsub_state(node, &jid, record.atom("affiliation"), subscriptions, &self.options)
     }
 
     fn read_item(&self, record: &MnesiaRecord<'_>) -> Result<SourcePubSubItem, String> {
-        let (name, id) = self.name(record, "itemid")?;
+        let (node, id) = self.address(record, "itemid")?;
         let id = id.to_text().ok_or("the id of the item is not a text")?;
         let [at, publisher] =
             ["modification", "creation"].map(|key| record.field(key).and_then(ErlangTerm::as_tuple));
@@ -342,10 +351,10 @@ impl DumpedNodes {
             None => Vec::new(),
             Some(element) => SourceElement::from_erlang(element)
                 .and_then(|element| element.to_xml(""))
-                .ok_or_else(|| format!("the item {id} of the node {} is not an element", name.node))?,
+                .ok_or_else(|| format!("the item {id} of the node {} is not an element", node.name))?,
         };
         let publisher = publisher.and_then(address).unwrap_or_default();
-        Ok(pubsub_item(name, id, &publisher, at.and_then(unix_micros), payload))
+        Ok(pubsub_item(node, id, &publisher, at.and_then(unix_micros), payload))
     }
 }
 

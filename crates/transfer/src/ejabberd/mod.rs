@@ -4,7 +4,7 @@
 //! lists from which mod_blocking makes a blocklist.
 
 mod dump;
-mod nodes;
+mod pubsub;
 mod room;
 
 use jid::Jid;
@@ -14,7 +14,7 @@ use store::Subscription;
 use xml::{NamespaceContext, Tree, Writer};
 
 pub use dump::EjabberdDump;
-pub use nodes::{
+pub use pubsub::{
     OptionsBySubid, affiliation_of_letter, field_of_text, micros_of_text, payload_of_text, pubsub_item,
     pubsub_node, pubsub_state, subscriptions_of_text,
 };

@@ -58,6 +58,26 @@ pub type IndexedVcard = (Vec<u8>, SearchableProfile, Option<PhotoHash>);
 /// The changes that create a PubSub node, and fields of its configuration that have no place.
 pub type NewPubSubNode = (Vec<PubSubChange>, Vec<String>);
 
+/// The changes for what one entity has at a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewPubSubState {
+    /// The changes.
+    pub changes: Vec<PubSubChange>,
+    /// Number of subscriptions among them.
+    pub subscriptions: usize,
+    /// Options of the subscriptions that have no place.
+    pub dropped: Vec<String>,
+}
+
+/// What one entity has at a node, with what the import knows about it.
+#[derive(Clone, Copy, Debug)]
+pub struct LocatedPubSubState<'a> {
+    /// What the source has.
+    pub state: &'a SourcePubSubState,
+    /// The entity is an account of this server.
+    pub is_account: bool,
+}
+
 /// How features store elements. They define the formats, and this crate knows no feature.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureFormats {
@@ -71,8 +91,8 @@ pub struct FeatureFormats {
     pub room: fn(&SourceRoom) -> Result<RoomUpdate, String>,
     /// A PubSub node that is created at this time, in milliseconds since 1970; an error is a reason for people.
     pub pubsub_node: fn(&SourcePubSubNode, u64) -> Result<NewPubSubNode, String>,
-    /// The changes for what one entity has at a node, and whether it is an account of this server.
-    pub pubsub_state: fn(&SourcePubSubState, bool) -> Result<Vec<PubSubChange>, String>,
+    /// The changes for what one entity has at a node; an error is a reason for people.
+    pub pubsub_state: fn(LocatedPubSubState<'_>) -> Result<NewPubSubState, String>,
 }
 
 /// A domain that the server serves.

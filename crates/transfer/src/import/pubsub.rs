@@ -1,14 +1,14 @@
 //! Writes PubSub nodes: those of services that the server has, and those of accounts that this import has created.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::mem::take;
 
 use jid::Jid;
 use store::{PubSubChange, PubSubItem, PubSubItemHead};
 
 use super::data::DataOwner;
-use super::{ImportError, ImportRun, count_domain};
-use crate::{PubSubNodeName, PubSubRecord, SourcePubSubItem, SourcePubSubNode, SourcePubSubState};
+use super::{ImportError, ImportRun, LocatedPubSubState, count_domain};
+use crate::{PubSubNodeAddress, PubSubRecord, SourcePubSubItem, SourcePubSubNode, SourcePubSubState};
 
 /// Changes of one node, and bytes of their payloads, that are written together.
 const MAX_CHANGES: usize = 200;
@@ -26,8 +26,8 @@ pub(super) struct PendingPubSub {
 
 impl ImportRun<'_> {
     pub(super) async fn write_pubsub(&mut self, record: PubSubRecord) -> Result<(), ImportError> {
-        let PubSubNodeName { service, node } = record.name().clone();
-        let Ok(key) = service.with_resource(&node) else {
+        let PubSubNodeAddress { service, name } = record.node().clone();
+        let Ok(key) = service.with_resource(&name) else {
             if matches!(record, PubSubRecord::Node(_)) {
                 self.skip(service.as_str(), "a PubSub node: its name is not valid");
             }
@@ -40,7 +40,7 @@ impl ImportRun<'_> {
             return Ok(());
         }
         match record {
-            PubSubRecord::Node(node) => self.write_node(key, &node).await,
+            PubSubRecord::Node(node) => self.write_node(key, node).await,
             _ if self.pubsub.skipped.contains(&key) => Ok(()),
             PubSubRecord::State(state) => self.write_state(key, &state).await,
             PubSubRecord::Item(item) => self.write_item(key, item).await,
@@ -61,9 +61,34 @@ impl ImportRun<'_> {
         Ok(matches!(self.owners.get(service), Some(DataOwner::Imported(_))))
     }
 
-    async fn write_node(&mut self, key: Jid, node: &SourcePubSubNode) -> Result<(), ImportError> {
+    /// Whether an address is of this server and has no account: whoever registers it later would have what it had. An account
+    /// provider decides for itself which accounts there are.
+    async fn lacks_account(&mut self, jid: &Jid) -> Result<bool, ImportError> {
+        let domain = self.domain(jid).filter(|domain| domain.external_credentials.is_none());
+        if jid.local().is_none() || domain.is_none() {
+            return Ok(false);
+        }
+        let user = jid.bare().to_jid();
+        if !self.owners.contains_key(&user) {
+            self.find_owners(vec![&user]).await?;
+        }
+        Ok(matches!(self.owners.get(&user), Some(DataOwner::Missing)))
+    }
+
+    async fn write_node(&mut self, key: Jid, mut node: SourcePubSubNode) -> Result<(), ImportError> {
         self.flush_pubsub().await?;
         let place = format!("the PubSub node {key}");
+        for owner in take(&mut node.owners) {
+            match self.lacks_account(&owner).await? {
+                true => self.skip(place.clone(), format!("its owner {owner}: there is no such account")),
+                false => node.owners.push(owner),
+            }
+        }
+        if node.owners.is_empty() && key.local().is_none() {
+            // Administrators own it then.
+            node.owners.push(key.bare().to_jid());
+        }
+        let node = &node;
         let (changes, dropped) = match (self.options.formats.pubsub_node)(node, self.options.now) {
             Ok(found) => found,
             Err(reason) => {
@@ -97,15 +122,29 @@ impl ImportRun<'_> {
     }
 
     async fn write_state(&mut self, key: Jid, state: &SourcePubSubState) -> Result<(), ImportError> {
-        let is_local = state.jid.local().is_some() && self.domain(&state.jid).is_some();
-        match (self.options.formats.pubsub_state)(state, is_local) {
-            Ok(changes) => {
-                self.counts.pubsub_subscriptions += state.subscriptions.len() as u64;
-                for change in changes {
+        let place = format!("the PubSub node {key}");
+        if self.lacks_account(&state.jid).await? {
+            self.skip(place, format!("{}: there is no such account", state.jid));
+            return Ok(());
+        }
+        let is_account = state.jid.local().is_some() && self.domain(&state.jid).is_some();
+        match (self.options.formats.pubsub_state)(LocatedPubSubState { state, is_account }) {
+            Ok(found) => {
+                let omitted = state.subscriptions.len().saturating_sub(found.subscriptions);
+                if omitted > 0 {
+                    let reason = format!("{}: {omitted} subscriptions above the limit", state.jid);
+                    self.skip(place.clone(), reason);
+                }
+                if !found.dropped.is_empty() {
+                    let options = found.dropped.join(", ");
+                    self.skip(place, format!("{}: options without a place here: {options}", state.jid));
+                }
+                self.counts.pubsub_subscriptions += found.subscriptions as u64;
+                for change in found.changes {
                     self.push_pubsub(&key, change, 0).await?;
                 }
             }
-            Err(reason) => self.skip(format!("the PubSub node {key}"), format!("{}: {reason}", state.jid)),
+            Err(reason) => self.skip(place, format!("{}: {reason}", state.jid)),
         }
         Ok(())
     }
@@ -148,11 +187,40 @@ impl ImportRun<'_> {
 
     /// Writes what is not written. Done before each checkpoint.
     pub(super) async fn flush_pubsub(&mut self) -> Result<(), ImportError> {
-        let (node, changes) = (self.pubsub.node.take(), take(&mut self.pubsub.changes));
+        let (node, mut changes) = (self.pubsub.node.take(), take(&mut self.pubsub.changes));
         self.pubsub.bytes = 0;
         if let Some(node) = node.filter(|_| !changes.is_empty() && !self.options.dry_run) {
+            self.number_items(&node, &mut changes).await?;
             self.stores.pubsub.apply(node.as_ref(), changes).await?;
         }
         Ok(())
+    }
+
+    /// Gives items a free number if another item of the node has theirs.
+    async fn number_items(&self, node: &Jid, changes: &mut [PubSubChange]) -> Result<(), ImportError> {
+        let heads = changes.iter_mut().filter_map(|change| match change {
+            PubSubChange::PutItem(item) => Some(&mut item.head),
+            _ => None,
+        });
+        let mut heads: Vec<&mut PubSubItemHead> = heads.collect();
+        let mut stored: BTreeMap<u64, Box<str>> = BTreeMap::new();
+        let mut asked: BTreeSet<u64> = BTreeSet::new();
+        loop {
+            let mut used: BTreeMap<u64, Box<str>> = stored.clone();
+            for head in &mut heads {
+                while used.get(&head.seq).is_some_and(|id| *id != head.id) {
+                    head.seq += 1;
+                }
+                head.first_seq = head.seq;
+                used.insert(head.seq, head.id.clone());
+            }
+            let unknown: Vec<u64> =
+                heads.iter().map(|head| head.seq).filter(|seq| asked.insert(*seq)).collect();
+            if unknown.is_empty() {
+                return Ok(());
+            }
+            let found = self.stores.pubsub.items(node.as_ref(), unknown).await?;
+            stored.extend(found.into_iter().map(|item| (item.head.seq, item.head.id)));
+        }
     }
 }

@@ -12,7 +12,7 @@ use store::{LastActivity, Subscription};
 
 use super::pep::is_bookmarks;
 use super::room::read_room;
-use super::{ACTIVITY, DELETIONS, ProsodyAccount, ROOM_CARDS, ROOMS};
+use super::{ACTIVITY, DELETIONS, ProsodyOwner, ROOM_CARDS, ROOMS};
 use crate::lua::{LuaTable, LuaValue, parse_value};
 use crate::lua_list::{LuaListItem, LuaListReader};
 use crate::scram_keys::add_hex;
@@ -27,7 +27,7 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Records of one account.
 pub(super) struct AccountRecords<'a> {
-    pub(super) account: &'a ProsodyAccount,
+    pub(super) account: &'a ProsodyOwner,
     pub(super) records: &'a mut VecDeque<SourceRecord>,
 }
 

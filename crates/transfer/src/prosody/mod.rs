@@ -15,8 +15,8 @@
 //! Prosody writes while it runs, and keeps rosters of online users in memory. It must be stopped before the import.
 
 mod account;
-mod nodes;
 mod pep;
+mod pubsub;
 mod room;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -101,38 +101,38 @@ const INTERNAL_STORES: [&str; 13] = [
 pub struct ProsodyFolder {
     root: PathBuf,
     /// Accounts that are not read yet, in reverse order.
-    accounts: Vec<ListedAccount>,
+    accounts: Vec<ListedFile>,
     total: usize,
     records: VecDeque<SourceRecord>,
     /// Those of the last account.
     offline: Option<OfflineFile>,
 }
 
-/// What is in memory of each account of the folder.
-struct ListedAccount {
+/// What is in memory of each owner of the folder.
+struct ListedFile {
     host: Arc<HostFolder>,
     /// Name of its files, without ending.
     file: Box<str>,
-    kind: ListedKind,
+    kind: FileKind,
 }
 
-/// What a file is.
+/// What a data file belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ListedKind {
+enum FileKind {
     Account,
     Room,
     PubSubNode,
 }
 
-impl ListedAccount {
-    /// The account; an error is the report that its name is none.
-    fn into_account(self) -> Result<ProsodyAccount, SourceRecord> {
-        let ListedAccount { host, file, kind } = self;
+impl ListedFile {
+    /// The owner; an error is the report that the name is not valid.
+    fn into_owner(self) -> Result<ProsodyOwner, SourceRecord> {
+        let ListedFile { host, file, kind } = self;
         let user = percent_decode(&file);
-        // The name of a node is no part of an address.
-        let local = |user: &str| if kind == ListedKind::PubSubNode { None } else { Some(user.to_owned()) };
+        // A node belongs to its component.
+        let local = |user: &str| if kind == FileKind::PubSubNode { None } else { Some(user.to_owned()) };
         match user.map(|user| Jid::from_parts(local(&user).as_deref(), &host.domain, None)) {
-            Some(Ok(jid)) => Ok(ProsodyAccount { host, file, jid }),
+            Some(Ok(jid)) => Ok(ProsodyOwner { host, file, jid }),
             _ => {
                 let place = host.path.join("*").join(format!("{file}.*")).display().to_string();
                 Err(SourceRecord::skipped(place, "its name is not a valid address"))
@@ -141,14 +141,15 @@ impl ListedAccount {
     }
 }
 
-struct ProsodyAccount {
+/// An account, a room, or the component of a node.
+struct ProsodyOwner {
     host: Arc<HostFolder>,
     /// Name of its files, without ending.
     file: Box<str>,
     jid: Jid,
 }
 
-impl ProsodyAccount {
+impl ProsodyOwner {
     /// The path of a file; `None` if the host has no such store.
     fn path(&self, store: &str, ending: &str) -> Option<PathBuf> {
         let (_, folder) = self.host.stores.iter().find(|(name, _)| name == store)?;
@@ -208,7 +209,7 @@ impl ProsodyFolder {
                 continue;
             }
             let is_accompanying = ACCOMPANYING_STORES.contains(&store.as_str());
-            if is_of_others(&store) {
+            if has_no_accounts(&store) {
                 stores.push((store, name));
                 continue;
             }
@@ -235,7 +236,7 @@ impl ProsodyFolder {
         let mut files: BTreeSet<Box<str>> = BTreeSet::new();
         for (store, name) in &stores {
             let is_known = is_listed(store, &STORES);
-            if !is_known && (ACCOMPANYING_STORES.contains(&store.as_str()) || is_of_others(store)) {
+            if !is_known && (ACCOMPANYING_STORES.contains(&store.as_str()) || has_no_accounts(store)) {
                 continue;
             }
             for name in sorted_names(&folder.join(name))? {
@@ -244,16 +245,16 @@ impl ProsodyFolder {
                 }
             }
         }
-        let mut files: Vec<(Box<str>, ListedKind)> =
-            files.into_iter().map(|file| (file, ListedKind::Account)).collect();
-        for (of, kind) in [(ROOMS, ListedKind::Room), (PUBSUB_NODES, ListedKind::PubSubNode)] {
+        let mut files: Vec<(Box<str>, FileKind)> =
+            files.into_iter().map(|file| (file, FileKind::Account)).collect();
+        for (of, kind) in [(ROOMS, FileKind::Room), (PUBSUB_NODES, FileKind::PubSubNode)] {
             let Some((_, name)) = stores.iter().find(|(store, _)| store == of) else { continue };
             let names = sorted_names(&folder.join(name))?;
             let names = names.iter().filter_map(|name| name.strip_suffix(".dat"));
             files.extend(names.map(|file| (Box::from(file), kind)));
         }
         let host = Arc::new(HostFolder { path: folder.to_owned(), domain: domain.to_owned(), stores, lists });
-        let listed = files.into_iter().map(|(file, kind)| ListedAccount { host: host.clone(), file, kind });
+        let listed = files.into_iter().map(|(file, kind)| ListedFile { host: host.clone(), file, kind });
         self.accounts.extend(listed);
         Ok(())
     }
@@ -273,15 +274,15 @@ impl TransferSource for ProsodyFolder {
             }
             let Some(account) = self.accounts.pop() else { return Ok(None) };
             let kind = account.kind;
-            let account = match account.into_account() {
+            let account = match account.into_owner() {
                 Ok(account) => account,
                 Err(report) => return Ok(Some(report)),
             };
             let mut records = AccountRecords { account: &account, records: &mut self.records };
             match kind {
-                ListedKind::Room => records.read_room(),
-                ListedKind::PubSubNode => records.read_pubsub_node(),
-                ListedKind::Account => {
+                FileKind::Room => records.read_room(),
+                FileKind::PubSubNode => records.read_pubsub_node(),
+                FileKind::Account => {
                     records.read();
                     self.offline = records.offline();
                 }
@@ -320,7 +321,7 @@ impl TransferSource for ProsodyFolder {
 }
 
 /// Whether the files of a store are no accounts: rooms, nodes of a component, and PEP nodes of accounts.
-fn is_of_others(store: &str) -> bool {
+fn has_no_accounts(store: &str) -> bool {
     matches!(store, ROOMS | ROOM_CARDS | PUBSUB_NODES)
         || store.starts_with(pep::NODE_PREFIX) && !is_listed(store, &STORES)
 }

@@ -67,9 +67,10 @@ fn check(stores: &Stores) {
 #[test]
 fn nodes_of_prosody_are_imported() {
     let folder = TemporaryFolder::new();
-    for user in ["juliet", "nurse"] {
-        folder
-            .write(&format!("capulet%2elit/accounts/{user}.dat"), "return { [\"password\"] = \"secret\"; };");
+    for user in
+        ["capulet%2elit/accounts/juliet", "capulet%2elit/accounts/nurse", "montague%2elit/accounts/romeo"]
+    {
+        folder.write(&format!("{user}.dat"), "return { [\"password\"] = \"secret\"; };");
     }
     folder.write(
         "pubsub%2ecapulet%2elit/pubsub_nodes/princely%20musings.dat",
@@ -143,6 +144,7 @@ const RECORDS: &str = r#"{pubsub_item,{<<"2">>,7},7,{{1695,808040,0},{<<"romeo">
 {pubsub_node,{<<"pubsub.montague.lit">>,<<"other">>},9,[],<<"flat">>,[{<<"romeo">>,<<"montague.lit">>,<<>>}],[]}.
 {passwd,{<<"juliet">>,<<"capulet.lit">>},<<"secret">>}.
 {passwd,{<<"nurse">>,<<"capulet.lit">>},<<"secret">>}.
+{passwd,{<<"romeo">>,<<"montague.lit">>},<<"secret">>}.
 "#;
 
 #[test]
@@ -181,4 +183,42 @@ fn a_node_that_exists_is_left_alone() {
     assert!(reports.iter().any(|report| report.contains("a node with this name exists")), "{reports:?}");
     let found = node(&stores, key.as_str()).unwrap();
     assert!(found.record == record && found.items.is_empty() && found.affiliations.is_empty());
+}
+
+/// Whoever registers the address later would own the node, or read it.
+#[test]
+fn what_users_without_an_account_have_is_skipped() {
+    let folder = TemporaryFolder::new();
+    let records = RECORDS.replace("{passwd,{<<\"romeo\">>", "{passwd,{<<\"tybalt\">>");
+    let records = records.replace("{passwd,{<<\"juliet\">>", "{passwd,{<<\"paris\">>");
+    let path = folder.write("dump.txt", format!("{TABLES}{records}"));
+    let stores = stores();
+    let dry_run = run_with(&mut EjabberdDump::open(&path).unwrap(), &stores, &options(true)).unwrap();
+    let (counts, reports) = run(&mut EjabberdDump::open(&path).unwrap(), &stores).unwrap();
+    assert_eq!(dry_run, (counts, reports.clone()));
+    let key = "pubsub.capulet.lit/princely musings";
+    let found = node(&stores, key).unwrap();
+    assert!(found.affiliations.is_empty(), "{:?}", found.affiliations);
+    assert_eq!(found.record.creator.as_str(), "pubsub.capulet.lit", "administrators have it");
+    assert_eq!((subscribers(&stores, key), found.special.len()), (vec!["nurse@capulet.lit".to_owned()], 1));
+    let of_missing = reports.iter().filter(|report| report.ends_with("there is no such account"));
+    assert_eq!(of_missing.count(), 3, "{reports:?}");
+}
+
+#[test]
+fn items_of_one_moment_and_without_a_time_are_all_imported() {
+    let folder = TemporaryFolder::new();
+    let mut records = RECORDS.to_owned();
+    for number in 0..4_500 {
+        let at = if number < 4_200 { "{1695,808044,0}" } else { "undefined" };
+        records +=
+            &format!("{{pubsub_item,{{<<\"i{number}\">>,7}},7,{{{at},undefined}},{{{at},undefined}},[]}}.\n");
+    }
+    let path = folder.write("dump.txt", format!("{TABLES}{records}"));
+    let stores = stores();
+    run(&mut EjabberdDump::open(&path).unwrap(), &stores).unwrap();
+    let key = "pubsub.capulet.lit/princely musings";
+    assert_eq!(node(&stores, key).unwrap().items.len(), 4_502);
+    let shown = items(&stores, key);
+    assert_eq!(&*shown.last().unwrap().head.id, "2", "it is newer than the others");
 }

@@ -13,7 +13,8 @@ use store::{
 };
 use throng_transfer::{
     AccountLimits, ExportCounts, ExportDomain, ExportOptions, FeatureFormats, ImportCounts, ImportDomain,
-    ImportError, ImportObserver, ImportOptions, SkippedData, TransferSource, export, import,
+    ImportError, ImportObserver, ImportOptions, LocatedPubSubState, NewPubSubState, SkippedData,
+    TransferSource, export, import,
 };
 
 /// The time of all tests, in milliseconds since 1970.
@@ -97,13 +98,13 @@ pub(crate) fn options(dry_run: bool) -> ImportOptions {
                 Ok(RoomUpdate { record: Some(record), ..RoomUpdate::default() })
             },
             pubsub_node: |node, created| {
-                let creator = node.owners.first().unwrap_or(&node.name.service).clone();
+                let creator = node.owners.first().unwrap_or(&node.address.service).clone();
                 let config = format!("{:?}", node.config).into_bytes();
                 let title = String::new();
                 let record = PubSubNodeRecord { creator, created, title, is_listed: true, config };
                 Ok((vec![PubSubChange::Put(record)], Vec::new()))
             },
-            pubsub_state: |state, is_account| {
+            pubsub_state: |LocatedPubSubState { state, is_account }| {
                 let affiliate =
                     PubSubChange::Affiliate(state.jid.clone(), u8::try_from(state.affiliation.len()).ok());
                 let mut changes = vec![affiliate];
@@ -118,7 +119,8 @@ pub(crate) fn options(dry_run: bool) -> ImportOptions {
                         }),
                     });
                 }
-                Ok(changes)
+                let subscriptions = state.subscriptions.len();
+                Ok(NewPubSubState { changes, subscriptions, dropped: Vec::new() })
             },
         },
         derive: Box::new(|passwords: Vec<Secret>| {

@@ -85,16 +85,16 @@ fn digest(rooms: &BookmarkMap) -> u64 {
 }
 
 /// A list as it is stored.
-struct StoredList {
+struct StoredBookmarkList {
     bytes: Option<Vec<u8>>,
     /// What it contains, if it can be read.
     list: Option<BookmarkList>,
 }
 
-impl StoredList {
-    fn new(bytes: Option<Vec<u8>>) -> StoredList {
+impl StoredBookmarkList {
+    fn new(bytes: Option<Vec<u8>>) -> StoredBookmarkList {
         let list = bytes.as_deref().and_then(BookmarkList::read);
-        StoredList { bytes, list }
+        StoredBookmarkList { bytes, list }
     }
 
     fn rooms(&self) -> Option<&BookmarkMap> {
@@ -109,9 +109,9 @@ impl StoredList {
 /// The bookmarks of an account in all places.
 struct StoredBookmarks {
     storage_node: Option<ConvertedNode>,
-    storage: StoredList,
+    storage: StoredBookmarkList,
     has_private_xml: bool,
-    private_xml: StoredList,
+    private_xml: StoredBookmarkList,
     items_node: Option<ConvertedNode>,
     items: BTreeMap<String, BookmarkItem>,
 }
@@ -129,7 +129,7 @@ impl StoredBookmarks {
         }
     }
 
-    fn list(&self, place: BookmarkPlace) -> Option<&StoredList> {
+    fn list(&self, place: BookmarkPlace) -> Option<&StoredBookmarkList> {
         match place {
             BookmarkPlace::Storage => Some(&self.storage),
             BookmarkPlace::PrivateXml => Some(&self.private_xml),
@@ -163,7 +163,7 @@ impl StoredBookmarks {
     }
 
     fn is_empty(&self) -> bool {
-        let is_empty = |list: &StoredList| {
+        let is_empty = |list: &StoredBookmarkList| {
             list.list.as_ref().is_none_or(|list| list.rooms.is_empty() && list.others.is_empty())
         };
         self.items.is_empty() && is_empty(&self.storage) && is_empty(&self.private_xml)
@@ -172,16 +172,16 @@ impl StoredBookmarks {
 
 /// What a conversion wants.
 struct WantedBookmarks {
-    /// The place that is as it should be.
+    /// The place whose change is converted; `None`: a first conversion.
     source: Option<BookmarkPlace>,
     /// The places that agree afterwards.
     agreed: AgreedPlaces,
     /// Only the source has changed: what it does not have is removed.
-    is_known: bool,
+    only_source_changed: bool,
     rooms: BookmarkMap,
     others: Vec<Vec<u8>>,
-    /// The list.
-    written: Vec<u8>,
+    /// The list, as it is written.
+    list_payload: Vec<u8>,
 }
 
 impl WantedBookmarks {
@@ -205,16 +205,16 @@ impl WantedBookmarks {
             })
         };
         let letter = BookmarkPlace::ALL.iter().find(|(place, _)| Some(*place) == source);
-        let is_known =
+        let only_source_changed =
             letter.is_some_and(|(_, letter)| places.contains(*letter)) && before.is_some_and(is_unchanged);
-        let rooms = if is_known { stored.rooms(source?)? } else { merged };
+        let rooms = if only_source_changed { stored.rooms(source?)? } else { merged };
         let lists = [source, Some(BookmarkPlace::Storage), Some(BookmarkPlace::PrivateXml)];
         let mut lists = lists.into_iter().flatten().filter_map(|place| stored.list(place));
-        let others = match is_known {
+        let others = match only_source_changed {
             true => {
                 lists.find(|list| list.list.is_some()).map(|list| list.others().to_vec()).unwrap_or_default()
             }
-            false => lists.flat_map(StoredList::others).fold(Vec::new(), |mut all, other| {
+            false => lists.flat_map(StoredBookmarkList::others).fold(Vec::new(), |mut all, other| {
                 if !all.contains(other) {
                     all.push(other.clone());
                 }
@@ -226,19 +226,21 @@ impl WantedBookmarks {
         let from_source = source.and_then(|source| stored.list(source));
         let as_it_is = from_source.filter(|stored| stored.list.as_ref().filter(is_wanted).is_some());
         let as_it_is = as_it_is.and_then(|stored| stored.bytes.clone());
-        let written = as_it_is.unwrap_or_else(|| BookmarkList::write(&rooms, &others));
+        let list_payload = as_it_is.unwrap_or_else(|| BookmarkList::write(&rooms, &others));
         let agreed = AgreedPlaces { places, digest: digest(&rooms) };
-        Some(WantedBookmarks { source, agreed, is_known, rooms, others, written })
+        Some(WantedBookmarks { source, agreed, only_source_changed, rooms, others, list_payload })
     }
 
     /// Whether a list must be written.
-    fn differs(&self, place: BookmarkPlace, stored: &StoredList) -> bool {
+    fn differs(&self, place: BookmarkPlace, stored: &StoredBookmarkList) -> bool {
         let is_of_list = self.source.is_some_and(|source| source != BookmarkPlace::Items);
         match &stored.list {
-            _ if self.is_known && self.source == Some(place) => false,
+            _ if self.only_source_changed && self.source == Some(place) => false,
             // Lists are copied as they are.
-            Some(_) if self.is_known && is_of_list => stored.bytes.as_ref() != Some(&self.written),
-            Some(list) if self.is_known => list.rooms != self.rooms,
+            Some(_) if self.only_source_changed && is_of_list => {
+                stored.bytes.as_ref() != Some(&self.list_payload)
+            }
+            Some(list) if self.only_source_changed => list.rooms != self.rooms,
             Some(list) => list.rooms != self.rooms || list.others != self.others,
             None => !self.rooms.is_empty() || !self.others.is_empty(),
         }
@@ -290,9 +292,9 @@ impl Conversion<'_> {
         let Some(items) = self.bookmark_items(items_node.as_ref()).await? else { return Ok(None) };
         Ok(Some(StoredBookmarks {
             storage_node,
-            storage: StoredList::new(storage),
+            storage: StoredBookmarkList::new(storage),
             has_private_xml: private.is_some(),
-            private_xml: StoredList::new(private_xml),
+            private_xml: StoredBookmarkList::new(private_xml),
             items_node,
             items,
         }))
@@ -376,11 +378,11 @@ impl Conversion<'_> {
                     self.create(STORAGE, PRIVATE).await?;
                 }
                 let last_item = stored.storage_node.as_ref().and_then(ConvertedNode::last_item);
-                let item = (CURRENT.to_owned(), wanted.written.clone());
+                let item = (CURRENT.to_owned(), wanted.list_payload.clone());
                 self.publish(STORAGE, last_item, [item]).await
             }
             BookmarkPlace::PrivateXml if wanted.differs(place, &stored.private_xml) => {
-                self.write_private_xml(stored.private_xml.bytes.clone(), wanted.written.clone()).await
+                self.write_private_xml(stored.private_xml.bytes.clone(), wanted.list_payload.clone()).await
             }
             BookmarkPlace::Storage | BookmarkPlace::PrivateXml => Ok(()),
         }

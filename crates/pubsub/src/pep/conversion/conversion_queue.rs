@@ -4,13 +4,12 @@
 //! First conversions have places and permits of their own, because each login can ask for one.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use base::lock::LeafMutex;
 use hashbrown::{HashMap, HashSet};
 use jid::Jid;
+use queues::semaphore::{Semaphore, SemaphorePermit};
 
-use super::super::permits::{Permits, TaskPermit};
 use super::ConversionKind;
 
 /// Accounts with conversions that run or wait.
@@ -37,11 +36,13 @@ struct QueueState {
 
 /// What follows from a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QueueOutcome {
+pub(super) enum ConversionRequest {
     /// The caller must start the conversions of the account.
-    Starts,
-    /// The conversions that run continue with it, or it has nothing to do.
-    Waits,
+    Start,
+    /// The conversions that run continue with it.
+    Queued,
+    /// The places agree, or a first conversion waits that does the same.
+    NotNeeded,
     /// There are too many; it is omitted.
     Dropped,
 }
@@ -49,34 +50,35 @@ pub(super) enum QueueOutcome {
 /// The conversions of a domain.
 pub(super) struct ConversionQueue {
     state: LeafMutex<QueueState>,
-    permits: Arc<Permits>,
-    first_permits: Arc<Permits>,
+    permits: Semaphore,
+    first_permits: Semaphore,
 }
 
 impl Default for ConversionQueue {
     fn default() -> ConversionQueue {
         ConversionQueue {
             state: LeafMutex::default(),
-            permits: Permits::new(MAX_ACTIVE),
-            first_permits: Permits::new(MAX_ACTIVE_FIRST),
+            // Accounts that wait have a bound.
+            permits: Semaphore::new(MAX_ACTIVE, MAX_ACCOUNTS),
+            first_permits: Semaphore::new(MAX_ACTIVE_FIRST, MAX_ACCOUNTS),
         }
     }
 }
 
 impl ConversionQueue {
     /// Data of an account have changed.
-    pub(super) fn add(&self, account: &Jid, kind: ConversionKind) -> QueueOutcome {
+    pub(super) fn add(&self, account: &Jid, kind: ConversionKind) -> ConversionRequest {
         let state = &mut *self.state.lock();
         let is_first = kind == ConversionKind::First;
         if is_first && state.converted.contains(account) {
-            return QueueOutcome::Waits;
+            return ConversionRequest::NotNeeded;
         }
         if let Some(waiting) = state.accounts.get_mut(account) {
             if is_first && waiting.iter().any(|one| one.is_of_bookmarks()) {
-                return QueueOutcome::Waits;
+                return ConversionRequest::NotNeeded;
             }
             if is_first && state.first >= MAX_FIRST {
-                return QueueOutcome::Dropped;
+                return ConversionRequest::Dropped;
             }
             if kind.is_of_bookmarks() && waiting.contains(&ConversionKind::First) {
                 state.first -= 1;
@@ -84,20 +86,20 @@ impl ConversionQueue {
             state.first += usize::from(is_first);
             waiting.retain(|one| one.is_of_bookmarks() != kind.is_of_bookmarks());
             waiting.push_back(kind);
-            return QueueOutcome::Waits;
+            return ConversionRequest::Queued;
         }
         if is_first && state.first >= MAX_FIRST {
-            return QueueOutcome::Dropped;
+            return ConversionRequest::Dropped;
         }
         if state.accounts.len() >= MAX_ACCOUNTS {
             if !std::mem::replace(&mut state.is_full, true) {
                 tracing::warn!(%account, "there are too many conversions of avatars and bookmarks; some are omitted");
             }
-            return QueueOutcome::Dropped;
+            return ConversionRequest::Dropped;
         }
         state.first += usize::from(is_first);
         state.accounts.insert(account.clone(), VecDeque::from([kind]));
-        QueueOutcome::Starts
+        ConversionRequest::Start
     }
 
     /// The next conversion of an account; `None`: all are done.
@@ -120,8 +122,8 @@ impl ConversionQueue {
         state.accounts.get(account).is_some_and(|waiting| waiting.iter().any(is_same))
     }
 
-    /// Waits until a conversion may run.
-    pub(super) async fn permit(&self, kind: ConversionKind) -> TaskPermit {
+    /// Waits until a conversion may run; `None`: more wait than there can be.
+    pub(super) async fn permit(&self, kind: ConversionKind) -> Option<SemaphorePermit> {
         match kind {
             ConversionKind::First => self.first_permits.acquire().await,
             _ => self.permits.acquire().await,
@@ -161,25 +163,25 @@ mod tests {
     fn the_most_recent_change_decides() {
         use ConversionKind::{Avatar, Bookmarks, First, Photo, PrivateXml, Storage};
         let (queue, juliet) = (ConversionQueue::default(), account(0));
-        assert_eq!(queue.add(&juliet, Bookmarks), QueueOutcome::Starts);
+        assert_eq!(queue.add(&juliet, Bookmarks), ConversionRequest::Start);
         assert_eq!(queue.next(&juliet), Some(Bookmarks));
         for kind in [First, Bookmarks, Avatar, Storage, PrivateXml, Photo, First] {
-            assert_eq!(queue.add(&juliet, kind), QueueOutcome::Waits);
+            assert_ne!(queue.add(&juliet, kind), ConversionRequest::Start);
         }
         assert!(queue.has_newer(&juliet, Bookmarks) && queue.has_newer(&juliet, Avatar));
         let rest: Vec<ConversionKind> = std::iter::from_fn(|| queue.next(&juliet)).collect();
         assert_eq!(rest, [PrivateXml, Photo]);
         assert_eq!(queue.state.lock().first, 0);
-        assert_eq!(queue.add(&juliet, Photo), QueueOutcome::Starts, "again");
+        assert_eq!(queue.add(&juliet, Photo), ConversionRequest::Start, "again");
     }
 
     #[test]
     fn logins_take_no_place_of_changes() {
         let queue = ConversionQueue::default();
         let first = |number| queue.add(&account(number), ConversionKind::First);
-        assert_eq!((0..5_000).filter(|number| first(*number) == QueueOutcome::Starts).count(), MAX_FIRST);
+        assert_eq!((0..5_000).filter(|number| first(*number) == ConversionRequest::Start).count(), MAX_FIRST);
         let change = |number| queue.add(&account(number), ConversionKind::Bookmarks);
-        let changes = (5_000..50_000).filter(|number| change(*number) == QueueOutcome::Starts);
+        let changes = (5_000..50_000).filter(|number| change(*number) == ConversionRequest::Start);
         assert_eq!(changes.count(), MAX_ACCOUNTS - MAX_FIRST);
         for number in 0..MAX_FIRST {
             assert_eq!(queue.next(&account(number)), Some(ConversionKind::First));
@@ -187,9 +189,9 @@ mod tests {
             assert_eq!(queue.next(&account(number)), None);
         }
         queue.set_converted(&account(0), true);
-        assert_eq!(first(0), QueueOutcome::Waits, "nothing to do");
-        assert_eq!(first(1), QueueOutcome::Starts);
+        assert_eq!(first(0), ConversionRequest::NotNeeded, "nothing to do");
+        assert_eq!(first(1), ConversionRequest::Start);
         queue.set_converted(&account(0), false);
-        assert_eq!(first(0), QueueOutcome::Starts);
+        assert_eq!(first(0), ConversionRequest::Start);
     }
 }

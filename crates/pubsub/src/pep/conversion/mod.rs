@@ -34,7 +34,7 @@ use throng_core::{Host, Node};
 use xml::Ns;
 
 use self::bookmarks::BookmarkPlace;
-use self::conversion_queue::{ConversionQueue, QueueOutcome};
+use self::conversion_queue::{ConversionQueue, ConversionRequest};
 use super::{PersonalEventing, notice};
 use crate::affiliation::NodeAffiliation;
 use crate::node::PubSubNode;
@@ -148,7 +148,7 @@ impl Conversions {
     }
 
     fn request_here(&self, node: &Arc<Node>, account: &Jid, kind: ConversionKind) {
-        if self.0.queue.add(account, kind) != QueueOutcome::Starts {
+        if self.0.queue.add(account, kind) != ConversionRequest::Start {
             return;
         }
         let (state, node, account) = (self.0.clone(), node.clone(), account.clone());

@@ -13,7 +13,7 @@ use super::account::AccountRecords;
 use super::pep::{CONFIGURATIONS, NODE_PREFIX};
 use crate::lua::{LuaTable, LuaValue};
 use crate::{
-    FormFields, PubSubNodeName, PubSubRecord, SourceElement, SourcePubSubItem, SourcePubSubNode,
+    FormFields, PubSubNodeAddress, PubSubRecord, SourceElement, SourcePubSubItem, SourcePubSubNode,
     SourcePubSubState, SourceSubscription,
 };
 
@@ -45,36 +45,41 @@ impl AccountRecords<'_> {
             }
         }
         for node in names {
-            let name = PubSubNodeName { service: self.account.jid.clone(), node: node.clone() };
+            let address = PubSubNodeAddress { service: self.account.jid.clone(), name: node.clone() };
             // Old versions have `true` in place of a table.
             let stored = configurations.as_ref().and_then(|all| all.get(&node)?.as_table());
-            self.add_node(&name, stored, &DEFAULTS_OF_ACCOUNTS);
+            self.add_node(&address, stored, &DEFAULTS_OF_ACCOUNTS);
             let mut seq = 0;
             self.each_item(&format!("{NODE_PREFIX}{node}"), |records, item| {
                 seq += 1;
-                records.add_item(&name, seq, &item);
+                records.add_item(&address, seq, &item);
             });
         }
     }
 
     /// A node of a component.
     pub(super) fn read_pubsub_node(&mut self) {
-        let Some(node) = base::percent_encoding::percent_decode(&self.account.file) else { return };
+        let Some(name) = base::percent_encoding::percent_decode(&self.account.file) else { return };
         let stored = self.table(super::PUBSUB_NODES);
-        let name = PubSubNodeName { service: self.account.jid.clone(), node };
-        self.add_node(&name, stored.as_ref(), &DEFAULTS_OF_SERVICES);
-        let store = format!("pubsub_{}", name.node);
+        let address = PubSubNodeAddress { service: self.account.jid.clone(), name };
+        self.add_node(&address, stored.as_ref(), &DEFAULTS_OF_SERVICES);
+        let store = format!("pubsub_{}", address.name);
         let list = self.account.host.lists.iter().find(|(found, _)| *found == store);
         let Some((_, file)) = list else { return };
         let path = self.account.host.path.join(file);
         let mut seq = 0;
         self.each_item_of(path, |records, item| {
             seq += 1;
-            records.add_item(&name, seq, &item);
+            records.add_item(&address, seq, &item);
         });
     }
 
-    fn add_node(&mut self, name: &PubSubNodeName, stored: Option<&LuaTable>, defaults: &[(&str, &str)]) {
+    fn add_node(
+        &mut self,
+        address: &PubSubNodeAddress,
+        stored: Option<&LuaTable>,
+        defaults: &[(&str, &str)],
+    ) {
         let table = |key: &str| stored.and_then(|stored| stored.get(key)?.as_table());
         let config = table("config").map(read_config).unwrap_or_default();
         let has = |var: &str| config.iter().any(|(found, _)| found == var);
@@ -88,29 +93,29 @@ impl AccountRecords<'_> {
         let of_users: Vec<(Jid, String)> = of_users.collect();
         let owners = of_users.iter().filter(|(_, affiliation)| affiliation == "owner");
         let mut owners: Vec<Jid> = owners.map(|(user, _)| user.clone()).collect();
-        if owners.is_empty() && name.service.local().is_none() {
+        if owners.is_empty() && address.service.local().is_none() {
             // The administrators of the component, who are no owners of their own.
-            owners.push(name.service.clone());
+            owners.push(address.service.clone());
         }
-        let node = SourcePubSubNode { name: name.clone(), owners, config: [config, usual].concat() };
+        let node = SourcePubSubNode { address: address.clone(), owners, config: [config, usual].concat() };
         self.pubsub(PubSubRecord::Node(node));
         for (jid, affiliation) in of_users {
-            let (name, subscriptions) = (name.clone(), Vec::new());
-            self.pubsub(PubSubRecord::State(SourcePubSubState { name, jid, affiliation, subscriptions }));
+            let (node, subscriptions) = (address.clone(), Vec::new());
+            self.pubsub(PubSubRecord::State(SourcePubSubState { node, jid, affiliation, subscriptions }));
         }
         for (user, options) in table("subscribers").map(LuaTable::pairs).unwrap_or_default() {
             let Some(jid) = user.as_str().and_then(|user| Jid::from_stored(user).ok()) else {
-                self.skip(format!("a subscription of the node {} is not of an address", name.node));
+                self.skip(format!("a subscription of the node {} is not of an address", address.name));
                 continue;
             };
             let options = options.as_table().map(read_options).unwrap_or_default();
             let subscriptions = vec![SourceSubscription { subid: String::new(), is_pending: false, options }];
-            let (name, affiliation) = (name.clone(), String::new());
-            self.pubsub(PubSubRecord::State(SourcePubSubState { name, jid, affiliation, subscriptions }));
+            let (node, affiliation) = (address.clone(), String::new());
+            self.pubsub(PubSubRecord::State(SourcePubSubState { node, jid, affiliation, subscriptions }));
         }
     }
 
-    fn add_item(&mut self, name: &PubSubNodeName, seq: u64, item: &LuaValue) {
+    fn add_item(&mut self, address: &PubSubNodeAddress, seq: u64, item: &LuaValue) {
         let read = || {
             let table = item.as_table()?;
             let mut payload = SourceElement::from_lua(table)?;
@@ -123,7 +128,7 @@ impl AccountRecords<'_> {
                 _ => None,
             });
             Some(SourcePubSubItem {
-                name: name.clone(),
+                node: address.clone(),
                 id: table.text("key")?.to_owned(),
                 seq,
                 publisher: table.text("with").and_then(|with| Jid::from_stored(with).ok()),
@@ -133,7 +138,7 @@ impl AccountRecords<'_> {
         };
         match read() {
             Some(item) => self.pubsub(PubSubRecord::Item(item)),
-            None => self.skip(format!("an item of the node {} is not an element", name.node)),
+            None => self.skip(format!("an item of the node {} is not an element", address.name)),
         }
     }
 }
@@ -141,12 +146,12 @@ impl AccountRecords<'_> {
 fn read_config(config: &LuaTable) -> FormFields {
     let mut fields = FormFields::new();
     for (key, value) in config.pairs() {
-        let (Some(key), Some(value)) = (key.as_str(), text(value)) else { continue };
+        let Some(key) = key.as_str() else { continue };
         if key.starts_with('_') {
             continue;
         }
         let name = NAMES.iter().find(|(name, _)| *name == key).map_or(key, |(_, name)| *name);
-        fields.push((format!("pubsub#{name}"), vec![value]));
+        fields.push((format!("pubsub#{name}"), values(value)));
     }
     fields.sort();
     fields
@@ -156,6 +161,15 @@ fn read_config(config: &LuaTable) -> FormFields {
 fn read_options(options: &LuaTable) -> FormFields {
     let option = |(key, value): &(LuaValue, LuaValue)| Some((key.as_str()?.to_owned(), vec![text(value)?]));
     options.pairs().iter().filter_map(option).collect()
+}
+
+/// The values of a field, of a list as well. What cannot be read is a value that no field has, and is reported.
+fn values(value: &LuaValue) -> Vec<String> {
+    let one = |value: &LuaValue| text(value).unwrap_or_else(|| "unreadable".to_owned());
+    match value.as_table() {
+        Some(list) => list.pairs().iter().map(|(_, value)| one(value)).collect(),
+        None => vec![one(value)],
+    }
 }
 
 fn text(value: &LuaValue) -> Option<String> {

@@ -2,15 +2,18 @@
 //!
 //! Long because each change of a node has a statement, and the reads of one entity over all nodes have several.
 
+mod node_reads;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jid::{Jid, JidRef};
 use store::pubsub::{
     EntitySubscription, ListedPubSubNode, MAX_NODE_COUNT, PubSubChange, PubSubItem, PubSubItemHead,
-    PubSubNodeOfService, PubSubNodeRecord, SpecialSubscription, StoredPubSubNode, items_that_fit,
+    PubSubNodeOfService, PubSubNodeRecord, SpecialSubscription, StoredPubSubNode,
 };
 use store::{AddressId, PubSub, StoreError, StoreErrorKind, StoreFuture, SubscriptionSide};
 
+use self::node_reads::{items, items_within, load, newest_items, record_of};
 use super::{TableStatements, address, address_dictionary, bare, subscription_sets};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, RowsStatement, SizedStatement, SqlRow, placeholders};
@@ -24,9 +27,11 @@ pub(crate) struct PubSubStatements {
     find: String,
     resolve: SizedStatement,
     load: String,
+    affiliation: String,
     affiliations: String,
     special: String,
     heads: String,
+    newest_heads: String,
     items: SizedStatement,
     item_sizes: SizedStatement,
     insert: String,
@@ -73,12 +78,19 @@ impl TableStatements for PubSubStatements {
                  JOIN pubsub_node n ON n.service = s.id JOIN address c ON c.id = n.creator \
                  WHERE s.jid = ? AND n.name = ?",
             ),
+            affiliation: d.sql(
+                "SELECT f.affiliation FROM pubsub_affiliation f JOIN address a ON a.id = f.entity \
+                 WHERE a.jid = ? AND f.node = ?",
+            ),
             affiliations: d.sql(
                 "SELECT a.jid, f.affiliation FROM pubsub_affiliation f JOIN address a ON a.id = f.entity \
                  WHERE f.node = ? ORDER BY f.entity",
             ),
             special: d.sql("SELECT jid, subid, state FROM pubsub_special WHERE node = ? ORDER BY subid"),
             heads: d.sql("SELECT seq, id, publisher, published FROM pubsub_item WHERE node = ? ORDER BY seq"),
+            newest_heads: d.sql(
+                "SELECT seq, id, publisher, published FROM pubsub_item WHERE node = ? ORDER BY seq DESC LIMIT ?",
+            ),
             items: SizedStatement::new(|n| {
                 d.sql(&format!(
                     "SELECT seq, id, publisher, published, payload FROM pubsub_item WHERE node = ? AND seq IN ({})",
@@ -175,9 +187,11 @@ impl TableStatements for PubSubStatements {
             &self.find,
             self.resolve.at_least(2).1,
             &self.load,
+            &self.affiliation,
             &self.affiliations,
             &self.special,
             &self.heads,
+            &self.newest_heads,
             self.items.at_least(2).1,
             self.item_sizes.at_least(2).1,
             &self.update,
@@ -300,24 +314,6 @@ fn record(row: &SqlRow) -> Result<PubSubNodeRecord, StoreError> {
         title: row.text(4)?.to_owned(),
         config: row.bytes(5)?.to_vec(),
     })
-}
-
-async fn load(conn: &mut DbConnection, node: &NodeName) -> Result<Option<StoredPubSubNode>, StoreError> {
-    let context = conn.context.clone();
-    let sql = &context.sql.pubsub;
-    let args = [Arg::Text(&node.service), Arg::Bytes(node.name.as_bytes())];
-    let Some(row) = conn.fetch_optional(&sql.load, &args).await? else { return Ok(None) };
-    let record = record(&row)?;
-    let key = [Arg::number(row.number(0)?)];
-    let rows = conn.fetch_all(&sql.affiliations, &key).await?;
-    let affiliation = |row: &SqlRow| Ok((address(row.text(0)?)?, small(row.number(1)?)?));
-    let affiliations = rows.iter().map(affiliation).collect::<Result<_, StoreError>>()?;
-    let rows = conn.fetch_all(&sql.special, &key).await?;
-    let special = rows.iter().map(|row| special(row, 0)).collect::<Result<_, StoreError>>()?;
-    let rows = conn.fetch_all(&sql.heads, &key).await?;
-    let items = rows.iter().map(head).collect::<Result<_, StoreError>>()?;
-    let number = node_number(row.number(0)?)?;
-    Ok(Some(StoredPubSubNode { number, record, affiliations, special, items }))
 }
 
 fn node_number(number: u64) -> Result<u32, StoreError> {
@@ -576,49 +572,6 @@ fn with_node<'a>(node: Arg<'a>, values: &[Arg<'a>], size: usize) -> Vec<Arg<'a>>
     args
 }
 
-async fn items(
-    conn: &mut DbConnection,
-    node: &NodeName,
-    seqs: &[u64],
-) -> Result<Vec<PubSubItem>, StoreError> {
-    let Some(number) = find(conn, node).await? else { return Ok(Vec::new()) };
-    let context = conn.context.clone();
-    let args: Vec<Arg<'_>> = seqs.iter().copied().map(Arg::number).collect();
-    let mut found = BTreeMap::new();
-    for part in args.chunks(SizedStatement::MAX) {
-        let (size, text) = context.sql.pubsub.items.at_least(part.len());
-        let rows = conn.fetch_all(text, &with_node(Arg::number(number), part, size)).await?;
-        for row in &rows {
-            let item = PubSubItem { head: head(row)?, payload: row.bytes(4)?.to_vec() };
-            found.insert(item.head.seq, item);
-        }
-    }
-    Ok(found.into_values().collect())
-}
-
-/// Their sizes decide which payloads are read.
-async fn items_within(
-    conn: &mut DbConnection,
-    node: &NodeName,
-    seqs: &[u64],
-    bytes: u64,
-    from_end: bool,
-) -> Result<Vec<PubSubItem>, StoreError> {
-    let Some(number) = find(conn, node).await? else { return Ok(Vec::new()) };
-    let context = conn.context.clone();
-    let args: Vec<Arg<'_>> = seqs.iter().copied().map(Arg::number).collect();
-    let mut sizes = BTreeMap::new();
-    for part in args.chunks(SizedStatement::MAX) {
-        let (size, text) = context.sql.pubsub.item_sizes.at_least(part.len());
-        for row in &conn.fetch_all(text, &with_node(Arg::number(number), part, size)).await? {
-            sizes.insert(row.number(0)?, row.number(1)?);
-        }
-    }
-    let (seqs, sizes): (Vec<u64>, Vec<u64>) = sizes.into_iter().unzip();
-    let wanted = seqs.get(items_that_fit(&sizes, bytes, from_end)).unwrap_or_default();
-    items(conn, node, wanted).await
-}
-
 /// A page of a list of nodes: service, the node before it, and the size.
 type ListArgs = (Box<str>, Option<Jid>, u32);
 
@@ -810,6 +763,18 @@ fn change_bytes(change: &PubSubChange) -> usize {
 impl PubSub for SqlStores {
     fn load(&self, node: JidRef<'_>) -> StoreFuture<'_, Option<StoredPubSubNode>> {
         self.read(NodeName::new(node), |conn, node| Box::pin(load(conn, node)))
+    }
+
+    fn record(
+        &self,
+        node: JidRef<'_>,
+        entity: JidRef<'_>,
+    ) -> StoreFuture<'_, Option<(PubSubNodeRecord, Option<u8>)>> {
+        self.read((NodeName::new(node), bare(entity)), |conn, args| Box::pin(record_of(conn, args)))
+    }
+
+    fn newest_items(&self, node: JidRef<'_>, limit: u32) -> StoreFuture<'_, Vec<PubSubItemHead>> {
+        self.read((NodeName::new(node), limit), |conn, args| Box::pin(newest_items(conn, args)))
     }
 
     fn apply(&self, node: JidRef<'_>, changes: Vec<PubSubChange>) -> StoreFuture<'_, ()> {

@@ -8,7 +8,7 @@ use jid::Jid;
 use super::element_of_text;
 use crate::erlang::{ErlangTerm, parse_term};
 use crate::{
-    FormFields, PubSubNodeName, SourcePubSubItem, SourcePubSubNode, SourcePubSubState, SourceSubscription,
+    FormFields, PubSubNodeAddress, SourcePubSubItem, SourcePubSubNode, SourcePubSubState, SourceSubscription,
     item_seq,
 };
 
@@ -21,15 +21,18 @@ pub type OptionsBySubid = HashMap<String, FormFields>;
 /// One sentence, if the address is not valid.
 pub fn pubsub_node(
     host: &str,
-    node: String,
+    name: String,
     owners: &[String],
     config: FormFields,
 ) -> Result<SourcePubSubNode, String> {
     let service =
         Jid::from_stored(host).map_err(|error| format!("the address {host} is not valid: {error}"))?;
     let owners = owners.iter().filter_map(|owner| Jid::from_stored(owner).ok()).collect();
-    Ok(SourcePubSubNode { name: PubSubNodeName { service, node }, owners, config })
+    Ok(SourcePubSubNode { address: PubSubNodeAddress { service, name }, owners, config })
 }
+
+/// In place of a value that cannot be read.
+const UNREADABLE: &str = "unreadable";
 
 /// The field of an option, whose value is a term; `None` for options that are no fields of the form.
 pub(super) fn field_of_option(name: &str, value: &ErlangTerm) -> Option<(String, Vec<String>)> {
@@ -47,7 +50,7 @@ pub(super) fn field_of_option(name: &str, value: &ErlangTerm) -> Option<(String,
             name => name.to_owned(),
         }),
         ErlangTerm::Integer(number) => Some(number.to_string()),
-        term => term.to_text(),
+        term => Some(term.to_text().unwrap_or_else(|| UNREADABLE.to_owned())),
     };
     let values = match value.as_list() {
         Some(values) => values.iter().filter_map(one).collect(),
@@ -56,9 +59,11 @@ pub(super) fn field_of_option(name: &str, value: &ErlangTerm) -> Option<(String,
     Some((format!("pubsub#{name}"), values))
 }
 
-/// The field of an option, whose value is the text of a term.
+/// The field of an option, whose value is the text of a term. What is no term is a value that no field has: it is reported, and
+/// a node whose access model it is does not become open.
 pub fn field_of_text(name: &str, value: &str) -> Option<(String, Vec<String>)> {
-    field_of_option(name, &parse_term(value.trim().as_bytes()).ok()?)
+    let unreadable = ErlangTerm::Atom(UNREADABLE.to_owned());
+    field_of_option(name, &parse_term(value.trim().as_bytes()).unwrap_or(unreadable))
 }
 
 /// The affiliation of a letter in SQL.
@@ -78,7 +83,7 @@ pub fn affiliation_of_letter(letter: &str) -> &'static str {
 /// # Errors
 /// One sentence, if its address is not valid.
 pub fn pubsub_state(
-    name: PubSubNodeName,
+    node: PubSubNodeAddress,
     jid: &str,
     affiliation: &str,
     subscriptions: impl Iterator<Item = (String, String)>,
@@ -100,7 +105,7 @@ pub fn pubsub_state(
         Some(SourceSubscription { subid, is_pending, options })
     };
     let subscriptions = subscriptions.filter_map(subscription).collect();
-    Ok(SourcePubSubState { name, jid, affiliation: affiliation.to_owned(), subscriptions })
+    Ok(SourcePubSubState { node, jid, affiliation: affiliation.to_owned(), subscriptions })
 }
 
 /// The subscriptions of a column: `STATE:ID` with commas.
@@ -111,15 +116,15 @@ pub fn subscriptions_of_text(text: &str) -> impl Iterator<Item = (String, String
 
 /// An item that was published at this time, in microseconds since 1970.
 pub fn pubsub_item(
-    name: PubSubNodeName,
+    node: PubSubNodeAddress,
     id: String,
     publisher: &str,
     micros: Option<u64>,
     payload: Vec<u8>,
 ) -> SourcePubSubItem {
     SourcePubSubItem {
-        seq: item_seq(micros.unwrap_or(0), &id),
-        name,
+        seq: item_seq(micros, &id),
+        node,
         id,
         publisher: Jid::from_stored(publisher).ok(),
         published: micros.map(|micros| micros / 1000),
@@ -156,12 +161,13 @@ mod tests {
         assert_eq!(field_of_text("max_items", "infinity").unwrap().1, ["max"]);
         assert_eq!(field_of_text("roster_groups_allowed", "[<<\"x\">>,<<\"y\">>]").unwrap().1, ["x", "y"]);
         assert!(field_of_text("collection", "[]").unwrap().1.is_empty());
-        assert!(field_of_text("type", "undefined").is_none() && field_of_text("type", "{").is_none());
+        assert!(field_of_text("type", "undefined").is_none() && field_of_text("rsm", "{").is_none());
+        assert_eq!(field_of_text("access_model", "<<\"whitelist\">>x").unwrap().1, ["unreadable"]);
         assert_eq!(micros_of_text("001700:000001:000002"), Some(1_700_000_001_000_002));
         assert!(micros_of_text("1:2").is_none() && micros_of_text("x:2:3").is_none());
         let found: Vec<_> = subscriptions_of_text("s:1,p:2,x").collect();
         assert_eq!(found, [("s".to_owned(), "1".to_owned()), ("p".to_owned(), "2".to_owned())]);
-        let name = || PubSubNodeName { service: Jid::parse("a.org").unwrap(), node: "n".to_owned() };
+        let name = || PubSubNodeAddress { service: Jid::parse("a.org").unwrap(), name: "n".to_owned() };
         let state = pubsub_state(name(), "b@a.org", "none", found.into_iter(), &OptionsBySubid::new());
         let state = state.unwrap();
         assert_eq!((state.affiliation.as_str(), state.subscriptions.len()), ("", 2));
