@@ -218,11 +218,15 @@ impl ClusteredNode<'_> {
         self.state.directed_presence.take_of(None, &self.senders_without_session(claims));
     }
 
-    /// Forgets directed presence of accounts that have no session any more. Called by the sweep.
+    /// Withdraws directed presence of accounts that have no session any more: their `unavailable` had no room in the queue to this node.
+    /// Called by the sweep.
     pub(super) fn sweep_directed_presence(&self, now: u32) {
-        for account in self.state.directed_presence.next_swept() {
-            self.state.directed_presence.sweep_account(&account, self.account_has_session(&account), now);
-        }
+        let noted = &self.state.directed_presence;
+        let ended = noted.next_swept().into_iter().flat_map(|account| {
+            let has_session = self.account_has_session(&account);
+            noted.sweep_account(&account, has_session, now)
+        });
+        self.withdraw_directed_presence(ended.collect());
     }
 
     /// The senders of these claims whose account has no session any more.

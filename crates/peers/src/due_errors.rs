@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use base::lock::LeafMutex;
-use cluster::{Envelope, NodeId, Recipient, RefusalReason};
+use cluster::{Envelope, EnvelopeKind, NodeId, Recipient, RefusalReason};
 
 use crate::ClusteredNode;
 
@@ -72,8 +72,9 @@ impl DueErrors {
         self.0.lock().values().map(|errors| errors.waiting.len()).sum()
     }
 
-    pub(super) fn forget_node(&self, node: NodeId) {
-        self.0.lock().remove(&node);
+    /// Removes the errors for a node.
+    pub(super) fn take_all(&self, node: NodeId) -> Vec<Envelope> {
+        self.0.lock().remove(&node).map(|errors| errors.waiting.into()).unwrap_or_default()
     }
 }
 
@@ -87,7 +88,9 @@ impl ClusteredNode<'_> {
     pub(super) fn send_due_errors(&self, to: NodeId) {
         while let Some(error) = self.state.due_errors.take(to) {
             let path = match error.recipients.first() {
-                Some(Recipient::Address(sender)) => Some((self.routing_table.hash(sender.as_ref()), to)),
+                Some(Recipient::Address(sender)) if error.header.kind == EnvelopeKind::RunChain => {
+                    Some((self.routing_table.hash(sender.as_ref()), to))
+                }
                 _ => None,
             };
             match self.hand_over(to, error, path, false) {
@@ -95,9 +98,15 @@ impl ClusteredNode<'_> {
                 Err(refused) if refused.reason == RefusalReason::QueueFull => {
                     return self.state.due_errors.put_back(to, refused.envelope);
                 }
-                // The node is gone, and the session with it.
-                Err(refused) => self.metrics.cluster_not_queued.inc([refused.reason.as_str()]),
+                Err(refused) => self.handle_returned(to, &refused.envelope, None),
             }
+        }
+    }
+
+    /// A node has left: the senders whom these errors are for may be elsewhere now.
+    pub(super) fn return_due_errors(&self, node: NodeId) {
+        for error in self.state.due_errors.take_all(node) {
+            self.handle_returned(node, &error, None);
         }
     }
 }
@@ -105,7 +114,7 @@ impl ClusteredNode<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{EnvelopeClass, EnvelopeKind};
+    use cluster::EnvelopeClass;
 
     #[test]
     fn errors_wait_up_to_their_octets() {
@@ -122,7 +131,8 @@ mod tests {
         let first = due.take(node).unwrap();
         due.put_back(node, first);
         assert!(!due.add(node, error()));
-        while due.take(node).is_some() {}
-        assert!(due.0.lock().is_empty());
+        let last = due.take(node).unwrap();
+        assert_eq!(due.take_all(node).len(), 2);
+        assert!(due.0.lock().is_empty() && due.add(node, last));
     }
 }

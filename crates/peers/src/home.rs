@@ -129,7 +129,6 @@ impl PeerState {
     pub(super) fn forget_node(&self, node: NodeId) {
         self.logged.lock().retain(|(other, _)| *other != node);
         self.due_presence.forget_node(node);
-        self.due_errors.forget_node(node);
         self.handovers.forget_node(node);
         self.queries.forget_node(node);
         self.inbound_requests.forget_node(node);
@@ -231,22 +230,25 @@ impl ClusteredNode<'_> {
             self.metrics.cluster_not_queued.inc([refused.reason.as_str()]);
             // An error has no answer: refused, it would be dropped, although the sender's stream has counted the stanza that
             // it is for. It goes on as if the home had returned it, or waits; it needs no order.
-            if handed_over.is_none() && stanza.kind().is_error() {
-                let returned = HandedOver { stanza_id: id, hops: 0, returned_by: Some(home) };
-                let decision = self.hand_to_home(stanza, to, account, Some(returned), work);
+            if stanza.kind().is_error() {
+                if handed_over.is_none() {
+                    let returned = HandedOver { stanza_id: id, hops: 0, returned_by: Some(home) };
+                    let decision = self.hand_to_home(stanza, to, account, Some(returned), work);
+                    if !matches!(decision, HomeDecision::Own) {
+                        return decision;
+                    }
+                }
                 let receives = |account: &Arc<Account>| match to.resource() {
                     Some(resource) => account.session(resource).is_some(),
                     None => true,
                 };
-                // Nobody receives it here: it waits for room.
-                if matches!(decision, HomeDecision::Own)
-                    && !account.is_some_and(receives)
+                if !account.is_some_and(receives)
                     && refused.reason == RefusalReason::QueueFull
                     && self.error_is_due(home, refused.envelope)
                 {
                     return HomeDecision::HandedOver(None);
                 }
-                return decision;
+                return HomeDecision::Own;
             }
             // One that has returned was accepted before.
             let answered = handed_over.is_none()
@@ -302,7 +304,9 @@ impl ClusteredNode<'_> {
             }
             Err(refused) => {
                 self.metrics.cluster_not_queued.inc([refused.reason.as_str()]);
-                false
+                let waits =
+                    !is_copy && stanza.kind().is_error() && refused.reason == RefusalReason::QueueFull;
+                waits && self.error_is_due(node, refused.envelope)
             }
         }
     }

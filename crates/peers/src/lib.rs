@@ -60,7 +60,7 @@ mod usage_reports;
 
 use routing::{ClusteredNode, OwnedClusteredNode};
 
-pub use departure::{discard_due_items, send_due_items};
+pub use departure::{DiscardedItems, discard_due_items, send_due_items};
 pub use inbox::ClusterInbox;
 pub use routing::PeerRouter;
 pub use usage_reports::{send_last_usage_reports, send_usage_reports, share_spent_rates};

@@ -153,6 +153,7 @@ impl ClusteredNode<'_> {
         }
         self.state.forwarded.forget_node(node, is_orderly, self.seconds());
         let shared = self.forget_sessions_of(node, claims);
+        self.return_due_errors(node);
         if !is_orderly {
             // Its last roster pushes may not have arrived.
             shared.iter().for_each(|(account, _)| self.mark_roster_outdated(account));

@@ -103,7 +103,8 @@ impl DirectedPresenceFromPeers {
             let octets = new.octets();
             let limit = MAX_OCTETS_OF_ACCOUNT.min(MAX_OCTETS - all.octets);
             let mut oldest = 0;
-            while noted.octets + octets > limit
+            while octets <= limit
+                && noted.octets + octets > limit
                 && let Some(entry) = noted.entries.get(oldest)
             {
                 noted.octets -= entry.octets();
@@ -175,15 +176,18 @@ impl DirectedPresenceFromPeers {
         next
     }
 
-    /// Whether an account has sessions on any node. Its entries end if it has had none for a while.
-    pub(super) fn sweep_account(&self, account: &Jid, is_claimed: bool, now: u32) {
+    /// Whether an account has sessions on any node. Its entries are taken if it has had none for a while.
+    pub(super) fn sweep_account(&self, account: &Jid, is_claimed: bool, now: u32) -> Vec<NotedPresence> {
         let mut all = self.0.lock();
-        let Some(noted) = all.accounts.get_mut(account) else { return };
+        let Some(noted) = all.accounts.get_mut(account) else { return Vec::new() };
         if is_claimed {
             noted.unclaimed_since = None;
-        } else if now.saturating_sub(*noted.unclaimed_since.get_or_insert(now)) >= UNCLAIMED_SECONDS {
-            drop(all.take_of(account, |_| true));
+            return Vec::new();
         }
+        if now.saturating_sub(*noted.unclaimed_since.get_or_insert(now)) < UNCLAIMED_SECONDS {
+            return Vec::new();
+        }
+        all.take_of(account, |_| true)
     }
 }
 

@@ -210,7 +210,7 @@ impl ClusteredNode<'_> {
         }
     }
 
-    /// Sends what is due for all nodes. Called by the sweep.
+    /// Sends what is due for all nodes. Called by the sweep, and often while this node shuts down.
     pub(super) fn send_all_due(&self) {
         self.state.due_errors.nodes().into_iter().for_each(|node| self.send_due_errors(node));
         self.state.due_presence.nodes().into_iter().for_each(|node| self.send_due_presence(node));

@@ -464,6 +464,8 @@ async fn end_streams(assembled: &AssembledNode, web: &HttpFrontend, end: Sleep) 
 async fn send_due_items(node: &Arc<Node>, end: Sleep) {
     tokio::pin!(end);
     let mut tick = tokio::time::interval(DUE_ITEMS_TICK);
+    // A runtime that was late must not count many attempts at once.
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut least, mut stalled) = (usize::MAX, 0);
     loop {
         let left = peers::send_due_items(node);
@@ -480,9 +482,11 @@ async fn send_due_items(node: &Arc<Node>, end: Sleep) {
             () = &mut end => break,
         }
     }
-    let nodes: Vec<String> = peers::discard_due_items(node).iter().map(ToString::to_string).collect();
+    let discarded = peers::discard_due_items(node);
+    let nodes: Vec<String> = discarded.nodes.iter().map(ToString::to_string).collect();
     tracing::warn!(
         nodes = nodes.join(", "),
+        lost_errors = discarded.errors,
         "other nodes did not take what was due in time; they repeat the exchange of presence"
     );
 }

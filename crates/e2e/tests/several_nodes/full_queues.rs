@@ -80,19 +80,38 @@ fn an_error_goes_to_the_node_of_its_recipient_if_the_queue_to_an_older_claim_is_
     assert!(errors.len() == 1 && errors[0].contains("<service-unavailable"), "{errors:?}");
 }
 
-/// A home whose store fails answers with errors when the queues are full.
-#[test]
-fn an_error_that_does_not_fit_into_the_queue_to_its_recipient_is_sent_when_there_is_room() {
-    let test = Peer::new();
-    claim_as_home(&test, "romeo");
+/// Romeo is at the peer, and a message of his client causes an error here. The queue to the peer is full. Returns the number of messages that
+/// the peer has received.
+fn error_without_room(test: &Peer) -> usize {
+    claim_as_home(test, "romeo");
     let juliet = test.online(0, "juliet", "balcony");
-    fill_queue(&test, &juliet, "romeo@example.com");
+    fill_queue(test, &juliet, "romeo@example.com");
     assert!(!messages(&juliet).is_empty(), "the queue is full");
     let before = test.received().len();
     let to = Recipient::Address(Jid::parse("juliet@example.com/absent").expect("an address"));
     let lost = "<message from='romeo@example.com/far' to='juliet@example.com/absent' id='lost'><body>x</body></message>";
     test.send(EnvelopeKind::RunChain, vec![to], lost);
     assert_eq!(test.received().len(), before, "there is no room");
+    before
+}
+
+/// The client resumes its stream there.
+#[test]
+fn an_error_that_waits_for_room_follows_its_recipient_if_the_node_is_lost() {
+    let test = Peer::new();
+    error_without_room(&test);
+    let romeo = test.online(1, "romeo", "far");
+    test.nodes.bus.crash(Peer::id());
+    test.nodes.settle();
+    let errors: Vec<_> = messages(&romeo).into_iter().filter(|error| error.contains("id='lost'")).collect();
+    assert!(errors.len() == 1 && errors[0].contains("<service-unavailable"), "{errors:?}");
+}
+
+/// A home whose store fails answers with errors when the queues are full.
+#[test]
+fn an_error_that_does_not_fit_into_the_queue_to_its_recipient_is_sent_when_there_is_room() {
+    let test = Peer::new();
+    let before = error_without_room(&test);
     for event in test.inbox.events() {
         if let InboxEvent::Envelope(from, envelope) = event {
             test.peer.settle(from, envelope.ticket(), HandoverResult::Safe);

@@ -361,7 +361,7 @@ fn a_node_that_does_not_take_what_is_due_before_another_one_shuts_down_withdraws
     send_much_presence(&romeo);
     romeo.close();
     assert!(peers::send_due_items(&node) > 0);
-    assert_eq!(peers::discard_due_items(&node), [nodes.id(0)]);
+    assert_eq!(peers::discard_due_items(&node).nodes, [nodes.id(0)]);
     assert_eq!(peers::send_due_items(&node), 0);
     nodes.leave(1);
     nodes.settle();

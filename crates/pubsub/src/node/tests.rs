@@ -413,7 +413,7 @@ fn xep_0248_a_notification_reaches_a_bounded_number_of_collections() {
     assert!(notices.is_empty());
 }
 
-/// XEP-0248, section 7.5.3.1: between the check and the change, the node at the other end may have got another owner.
+/// XEP-0248, section 7.5.3.1: between the check and the change, another user may have become owner of the node at the other end.
 #[test]
 fn the_other_end_of_an_edge_decides_again() {
     let edges = |notices: &[Notice]| -> Vec<EdgeChange> {

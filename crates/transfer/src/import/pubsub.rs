@@ -61,7 +61,7 @@ impl ImportRun<'_> {
         Ok(matches!(self.owners.get(service), Some(DataOwner::Imported(_))))
     }
 
-    /// Whether an address is of this server and has no account: whoever registers it later would have what it had. An account
+    /// Whether an address is of this server and has no account: a user who registers it later would have what it had. An account
     /// provider decides for itself which accounts there are.
     async fn lacks_account(&mut self, jid: &Jid) -> Result<bool, ImportError> {
         let domain = self.domain(jid).filter(|domain| domain.external_credentials.is_none());

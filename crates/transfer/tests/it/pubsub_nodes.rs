@@ -185,7 +185,7 @@ fn a_node_that_exists_is_left_alone() {
     assert!(found.record == record && found.items.is_empty() && found.affiliations.is_empty());
 }
 
-/// Whoever registers the address later would own the node, or read it.
+/// A user who registers the address later would own the node, or read it.
 #[test]
 fn what_users_without_an_account_have_is_skipped() {
     let folder = TemporaryFolder::new();
