@@ -11,7 +11,7 @@ use super::{MUC, Shakespeare};
 /// Bytes of an occupant beyond its session, with a nickname and addresses of 5 to 30 octets.
 const OCCUPANT_BYTES: isize = 250;
 /// Bytes of a room beyond its occupants.
-const ROOM_BYTES: isize = 1_550;
+const ROOM_BYTES: isize = 1_650;
 const CAPS: &str = "<c xmlns='http://jabber.org/protocol/caps' hash='sha-1' node='https://gajim.org' \
                     ver='q07IKJEyjvHSyhy//CH0CxmKi8w='/>";
 
